@@ -341,7 +341,7 @@ _ADVICE = {
     "compact": "Jalopy does not summarize. When the context is full, the oldest turns leave it; "
     "/new starts again",
     "summarize": "Ask for a summary in a message; /new starts again with an empty context",
-    "image": "Jalopy cannot see pictures yet; /read attaches texts and PDF files",
+    "image": "/read photo.jpg or @photo.jpg attaches a picture, for models that see",
     "login": "Jalopy needs no account: the model runs on this machine",
     "web": "Jalopy searches no web pages. /tools lists the tool servers in your settings",
 }

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.vision.rows import CAUSAL, Pixels, RowGrid, Rows
+from engine.config import CAUSAL
+from engine.vision.rows import Pixels, RowGrid, Rows
 from engine.vision.sizes import Size
 
 if TYPE_CHECKING:

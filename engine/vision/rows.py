@@ -15,13 +15,6 @@ import numpy as np
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 Rows = np.ndarray[Any, np.dtype[np.float32]]
 
-CAUSAL = "causal"
-"""A row sees what comes before it, like a token."""
-BOTH_WAYS = "both ways"
-"""Rows of a part see each other both ways, in all layers."""
-BOTH_WAYS_IN_WINDOWS = "both ways in windows"
-"""Rows of a part see each other both ways, in sliding layers alone."""
-
 LOW = "low"
 USUAL = "usual"
 HIGH = "high"
@@ -67,7 +60,7 @@ class PreparedPicture:
         text_after: Text after the last part.
         digest: Hash of the pixels, the sizes of the parts, and the encoder, 64 hexadecimal digits.
             Equal digests have equal rows.
-        visibility: ``CAUSAL``, ``BOTH_WAYS`` or ``BOTH_WAYS_IN_WINDOWS``.
+        visibility: How the rows see each other, one of ``engine.config.VISIBILITIES``.
         has_grid_positions: Whether rows have positions by row and column (M-RoPE). The token after
             a part of R x C is then max(R, C) positions after its first row; otherwise rows count
             like tokens.

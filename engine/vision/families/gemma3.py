@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from engine.config import BOTH_WAYS
 from engine.vision.config import EncoderConfig
 from engine.vision.families import siglip
 from engine.vision.family import EncoderFamily, Frame, whole_picture
 from engine.vision.layers import Specs
 from engine.vision.pixels import BILINEAR
-from engine.vision.rows import BOTH_WAYS, Rows
+from engine.vision.rows import Rows
 from engine.vision.sizes import Size
 from engine.vision.stage import EncoderStage
 from engine.weights.weights import TensorSpec

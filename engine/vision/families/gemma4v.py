@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.config import BOTH_WAYS_IN_WINDOWS, CAUSAL
 from engine.vision.config import EncoderConfig
 from engine.vision.family import (
     EncoderFamily,
@@ -21,8 +22,6 @@ from engine.vision.layers import POSITIONS, Specs, embed_patches, layer_name, li
 from engine.vision.pixels import BICUBIC
 from engine.vision.positions import by_row_and_column, turned_by
 from engine.vision.rows import (
-    BOTH_WAYS_IN_WINDOWS,
-    CAUSAL,
     HIGH,
     LOW,
     USUAL,
