@@ -315,7 +315,7 @@ def test_a_field_that_no_one_checked_is_found(monkeypatch: pytest.MonkeyPatch) -
     def unchecked(fields: Fields) -> Any:
         return tuple(fields.value("stop"))
 
-    data = requests.seeds()[0]
+    data = next(seed for seed in requests.seeds() if b'"path": "/v1/chat/completions"' in seed)
     monkeypatch.setattr(openai_request, "read_stop_strings", unchecked)
     broken = data.replace(b'"stop": ["END"]', b'"stop": 5')
     assert broken != data

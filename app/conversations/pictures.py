@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from app.program import exit_codes
@@ -34,6 +33,8 @@ class Picture:
     @classmethod
     def of(cls, data: bytes, name: str, detail: str = "") -> Picture:
         """Return a picture of a file's content."""
+        import hashlib  # the first frame needs none
+
         return cls(data, name, hashlib.sha256(data).hexdigest(), detail)
 
 

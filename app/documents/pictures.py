@@ -7,7 +7,6 @@ themselves are in memory, and once their message is saved, in a directory of the
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import threading
@@ -19,6 +18,7 @@ from pathlib import Path
 from app.program import paths
 from app.program.refusals import Refusal
 from app.program.small_file import replace_file
+from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.errors import EngineError
 from engine.machine.files import make_private
@@ -72,6 +72,13 @@ def references_in(message: str) -> Iterator[PictureReference]:
         yield PictureReference(match.start(), match.end(), match[1], match[4])
 
 
+def digest_of(content: bytes) -> str:
+    """Return the hash that names a picture, 64 hexadecimal digits."""
+    import hashlib  # the first frame needs none
+
+    return hashlib.sha256(content).hexdigest()
+
+
 class PictureFiles:
     """Content of pictures by digest. Any thread may use it."""
 
@@ -81,7 +88,7 @@ class PictureFiles:
 
     def add(self, content: bytes) -> str:
         """Keep the content of a file in memory; returns its digest."""
-        digest = hashlib.sha256(content).hexdigest()
+        digest = digest_of(content)
         with self._lock:
             self._contents[digest] = content
             self._contents.move_to_end(digest)
@@ -101,7 +108,7 @@ class PictureFiles:
             with suppress(OSError):
                 content = (directory / digest).read_bytes()
                 os.utime(directory / digest)
-        if content is None or hashlib.sha256(content).hexdigest() != digest:
+        if content is None or digest_of(content) != digest:
             return None
         return content
 
@@ -150,5 +157,6 @@ def read_picture_text(path: Path) -> str:
         content = read_bytes(path)
         height, width, _ = decode(content, path.name).shape
     except EngineError as error:
-        raise Refusal(str(error)) from None
+        folder = f"{clean_line(str(path.parent), 200)}/" if path.parent.name else ""
+        raise Refusal(f"{folder}{error}") from None
     return f"[picture {width} x {height} {PICTURES.add(content)}]"

@@ -16,6 +16,8 @@ TIMEOUT_S = 60.0
 MOST_BYTES = 64 << 10
 """Limit on the output; a command that writes more is ended."""
 _PIECE_BYTES = 1 << 14
+_ENDING_S = 2.0
+"""Seconds until a killed command is no longer waited for."""
 _TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
 """Escape sequences for a terminal, such as colours and titles."""
 
@@ -75,7 +77,11 @@ async def _read(process: asyncio.subprocess.Process, raw: bytearray) -> int:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the process and those that it started, which may still hold the output open."""
+    """Kill the process and those that it started, and read what is left in the pipe.
+
+    A process that left the group may hold the output open; it is not waited for.
+    """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(process.communicate(), _ENDING_S)

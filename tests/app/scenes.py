@@ -436,6 +436,7 @@ SCENES: dict[str, Scene] = {
         script=lambda: two_turns(token_gate=Gate()),
     ),
     "find": Scene(after(talk, say("/find old", sees="n next")), settings=SPOKEN),
+    "run-shell": Scene(say("!git diff", sees="Run a command"), "RunShellScreen"),
     "outline": Scene(
         after(talk, say("/outline", sees="go to it")), "OutlineScreen", settings=SPOKEN
     ),

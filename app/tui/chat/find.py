@@ -51,6 +51,7 @@ class FindText:
 
             self._bar = FindBar(core.keymap, self._find, self._step)
             await core.screen.mount(self._bar, after="#middle")
+        core.edge.hint("finding text in this conversation")
         self._bar.begin(text)
 
     def _index_in_sight(self) -> int:

@@ -30,7 +30,7 @@ NEED_THE_SCREEN = {"delete", "fork",
     "get",
     "answers", "doctor", "editor", "models", "place", "documents", "settings", "stats", "strip",
     "theme", "tune", "unfold",
-    "unsend", "find", "outline",
+    "unsend", "find", "outline", "prompt",
 }  # fmt: skip
 
 

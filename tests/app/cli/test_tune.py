@@ -414,15 +414,15 @@ def test_stopping_the_copy_to_huge_pages_closes_the_model(
     assert script.opened[-1].is_closed
 
 
-def test_the_kv_type_is_the_setting_or_an_exact_one(script: Script) -> None:
+def test_the_kv_type_is_the_setting_or_the_one_kept(script: Script) -> None:
     model: Any = FakeModel()
     settings = built_in_settings()
     assert engine_access.kv_type_of(settings, model) == "auto"
     for remembered, kv_type in (
         ("f32", "f32"),
         ("f16", "auto"),
-        ("q8_0", "auto"),
-        ("f16/q8_0", "auto"),
+        ("q8_0", "q8_0"),
+        ("f16/q8_0", "f16/q8_0"),
     ):
         engine_access.remember_tuned(model, TunedChoice(2, 2, kv_type=remembered))
         assert engine_access.kv_type_of(settings, model) == kv_type

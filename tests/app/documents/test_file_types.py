@@ -11,7 +11,7 @@ ODT = b"PK\x03\x04" + b"\0" * 26 + b"mimetypeapplication/vnd.oasis.opendocument.
 @pytest.mark.parametrize(
     ("name", "raw", "reason"),
     [
-        ("a.png", b"\x89PNG\r\n\x1a\n\0\0", "is a picture"),
+        ("a.png", b"\x89PNG\r\n\x1a\n\0\0", "is no picture of a known format"),
         ("a.txt", b"\xff\xd8\xff\xe0\0\x10JFIF", "is a picture"),
         ("a.heic", b"\0\0\0\x18ftypheic\0\0", "is a picture"),
         ("a.mp3", b"ID3\x04\0\0\0\xff", "is a sound or video file"),

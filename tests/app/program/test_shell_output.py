@@ -51,5 +51,11 @@ def test_a_slow_command_ends_with_all_its_processes(tmp_path: Path):
     pytest.fail("the command left a process")
 
 
+def test_a_process_of_another_group_is_not_waited_for():
+    began_s = time.monotonic()
+    assert run("setsid sleep 100 & echo begun", timeout_s=0.5).startswith("begun")
+    assert time.monotonic() - began_s < 60
+
+
 def test_a_command_that_reads_gets_no_input():
     assert run("cat") == "(no output)"

@@ -294,7 +294,7 @@ def test_fields_of_agents_are_read_and_others_ignored() -> None:
         ({"input": "hi", "prompt": {"id": "p"}}, "prompt"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
-            "input[0].content[0].type",
+            "input[0].content[0].image_url",
         ),
         (
             {"input": [{"role": "user", "content": [{"type": "input_text", "text": 3}]}]},
