@@ -35,7 +35,7 @@ class IdleWork:
         self.is_dropped = False
         """Whether the piece should end at once."""
         self.name = ""
-        """What a screen calls the piece; "" if it has a status of its own."""
+        """Name of the piece on a screen; "" if it has a status of its own."""
         self._session: Any = None
 
     def begin(self, name: str = "") -> bool:

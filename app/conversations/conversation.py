@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import takewhile, zip_longest
 
-from app.conversations.pictures import REFERENCE_START, Picture
+from app.conversations.pictures import Picture
 from app.conversations.server_fields import ServerFields
 from app.conversations.session_options import SessionOptions
+from app.documents.pictures import REFERENCE_START
 from app.documents.text_file import sources_of
 from app.reply.thinking import Thinking
 from app.text.guesses import GuessFigures, joined

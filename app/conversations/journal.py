@@ -19,7 +19,6 @@ from pathlib import Path
 
 from app.conversations.conversation import Branch, ChatMessage, Conversation, Role
 from app.conversations.locks import StoreError
-from app.conversations.pictures import REFERENCE_START
 from app.conversations.session_options import SessionOptions, options_to_json
 from app.conversations.state_files import drop_oldest_states
 from app.conversations.store import (
@@ -37,7 +36,7 @@ from app.conversations.store import (
     title_of,
     touch,
 )
-from app.documents.pictures import PICTURES
+from app.documents.pictures import PICTURES, REFERENCE_START
 from app.program.refusals import log_without_text
 from app.program.settings import NEW, Settings
 from app.text.record import record
@@ -345,10 +344,6 @@ class Journal:
 
         If it replaces other messages, it counts when its reply begins.
         """
-        if self._store is not None and conversation.messages:
-            text = conversation.messages[-1].text
-            if REFERENCE_START in text:
-                PICTURES.save(text)
         if self._store is not None and not is_replacing:
             self._catch_up(conversation)
         elif self._saver is not None and conversation.awaits_reply:
@@ -358,7 +353,8 @@ class Journal:
                 text = conversation.messages[-1].text
             else:
                 text = ""
-            self._add(set_columns(unsent=text), is_durable=bool(text))
+            changes = [*_picture_changes(text), set_columns(unsent=text)]
+            self._add(_all_of(changes), is_durable=bool(text))
             self._awaits_first_token = True
 
     def save_queue(self, conversation: Conversation, texts: Sequence[str]) -> None:
@@ -371,7 +367,8 @@ class Journal:
             self._catch_up(conversation)
             self._save_model()
             self._add(mark_used)
-        self._add(set_columns(waiting=json.dumps(self._queued_texts)))
+        pictures = [change for text in texts for change in _picture_changes(text)]
+        self._add(_all_of([*pictures, set_columns(waiting=json.dumps(self._queued_texts))]))
 
     def save_partial(self, conversation: Conversation, partial: PartialReply) -> None:
         """Save what is new in the running reply."""
@@ -514,6 +511,7 @@ class Journal:
                 del self._queued_texts[0]
                 changes.append(set_columns(waiting=json.dumps(self._queued_texts)))
             if not message.is_missing:  # a place that nothing is written to says the same
+                changes += _picture_changes(message.text)
                 changes.append(put_message(position, message, self.clock_text()))
             if message is messages[-1] and conversation.awaits_reply:
                 changes.append(mark_used)
@@ -546,6 +544,13 @@ class Journal:
     def _add(self, change: Change, is_durable: bool = True) -> None:
         assert self._saver is not None
         self._saver.add(change, is_durable)
+
+
+def _picture_changes(text: str) -> list[Change]:
+    """Return a change that saves the pictures of a text; none if it names no picture."""
+    if REFERENCE_START not in text:
+        return []
+    return [lambda db, number: PICTURES.save(text)]
 
 
 def _all_of(changes: Sequence[Change]) -> Change:

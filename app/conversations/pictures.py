@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from app.documents.pictures import digest_of
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.text.record import record
 
 MARK = "\ufffc"
 """Character of a message's text in place of a picture."""
-REFERENCE_START = "[picture "
-"""Beginning of each reference to a picture in the text of a message."""
 MOST_PICTURES = 32
 """Limit on the pictures of a message."""
 
@@ -33,9 +32,7 @@ class Picture:
     @classmethod
     def of(cls, data: bytes, name: str, detail: str = "") -> Picture:
         """Return a picture of a file's content."""
-        import hashlib  # the first frame needs none
-
-        return cls(data, name, hashlib.sha256(data).hexdigest(), detail)
+        return cls(data, name, digest_of(data), detail)
 
 
 def with_marks(text: str, n_pictures: int) -> str:

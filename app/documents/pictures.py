@@ -29,7 +29,9 @@ MAX_MEMORY_BYTES = 256 << 20
 """Limit on the files in memory."""
 MAX_DISK_BYTES = 1 << 30
 """Limit on the files on disk; those used longest ago are deleted."""
-_REFERENCE = re.compile(r"\[picture (\d{1,6}) x (\d{1,6}) ([0-9a-f]{64})\]")
+REFERENCE_START = "[picture "
+"""Beginning of each reference to a picture in the text of a message."""
+_REFERENCE = re.compile(re.escape(REFERENCE_START) + r"(\d{1,6}) x (\d{1,6}) ([0-9a-f]{64})\]")
 _ATTACHED = re.compile(
     r"(?:^|(?<=\s))([^\n]{1,200}):\n```\n" + _REFERENCE.pattern + r"\n```(?:\s+|$)"
 )
@@ -159,4 +161,4 @@ def read_picture_text(path: Path) -> str:
     except EngineError as error:
         folder = f"{clean_line(str(path.parent), 200)}/" if path.parent.name else ""
         raise Refusal(f"{folder}{error}") from None
-    return f"[picture {width} x {height} {PICTURES.add(content)}]"
+    return f"{REFERENCE_START}{width} x {height} {PICTURES.add(content)}]"

@@ -24,7 +24,7 @@ _TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|
 
 @record
 class ShellOutput:
-    """What a command wrote to its standard output and error, and how it ended."""
+    """Standard output and error of a command, and how it ended."""
 
     text: str
     """Clean text, with a last line that says what is missing or how the command failed."""

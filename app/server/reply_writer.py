@@ -302,8 +302,8 @@ class ReplyWriter:
             advice = f"jalopy serve --ctx {n_trained} offers more"
         else:
             advice = (
-                f"shorten it, or try jalopy serve --ctx N with more than the {n_trained} tokens that "
-                "the model was trained for"
+                f"shorten it, or try jalopy serve --ctx N with more than the {n_trained} tokens "
+                "that the model was trained for"
             )
         return ApiError(
             f"the prompt has {size}, but prompt and answer must fit in a context of {n_ctx} tokens "

@@ -18,7 +18,8 @@ GROUPS = {
         "chat.focus_newer",
     ),
     "Files": (
-        "chat.read", "chat.prompt", "app.documents", "chat.unfold", "chat.external_editor", "chat.take_back",
+        "chat.read", "chat.prompt", "app.documents", "chat.unfold", "chat.external_editor",
+        "chat.take_back",
     ),
     "Model": ("app.models", "app.get", "chat.model", "chat.set", "chat.lora"),
     "Speed": (

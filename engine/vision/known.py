@@ -97,8 +97,8 @@ class KnownPictures:
         """Rows by the picture's digest, those used longest ago first."""
 
     def prompt_ids(self, picture: PreparedPicture) -> tuple[int, ...]:
-        """Make a picture known; returns what stands for it in a prompt: its marker tokens, and the
-        ids of its rows."""
+        """Make a picture known; returns its tokens in a prompt: its marker tokens, and the ids of
+        its rows."""
         self.add(picture)
         ids: list[int] = []
         for part, rows in zip(picture.parts, ids_of_parts(picture), strict=True):

@@ -15,7 +15,7 @@ from tests.engine.reference import Array, Twin
 PREDICTING = ["qwen35", "qwen35moe", "qwen3next", "glm4moe", "deepseek2", "nemotron_h_moe"]
 """Architectures whose predictors are used."""
 LAYER_NORMED = ["nemotron_h_moe"]
-"""Those of them with a LayerNorm before the predictor's logits."""
+"""Architectures with a LayerNorm before the predictor's logits."""
 CONTEXT = 512
 ASSISTANT = "gemma4-assistant"
 SLIDES = [True, True, True, False]

@@ -103,7 +103,6 @@ def test_predictions_follow_tokens_of_several_sessions(
     def until_both_ask(batch: Batch) -> float | None:
         return 0.0 if len(batch._steps) == 2 and not batch._running else None
 
-    monkeypatch.setattr(Batch, "_wait_s", until_both_ask)
     first = model.session(n_ctx=N_CTX, kv="f32")
     sessions = [first, model.session(peer=first)]
     texts = [IDS, IDS[::-1]]
@@ -111,14 +110,15 @@ def test_predictions_follow_tokens_of_several_sessions(
 
     def write(session: Session, ids: list[int]) -> None:
         assert session.batch is not None
-        session.feed(ids[:5])
-        barrier.wait(60)
         with session.batch.writing(session.pipeline):
             barrier.wait(60)
             for token in ids[5:9]:
                 session.feed([token])
 
-    with ThreadPoolExecutor(2) as pool:
+    for session, ids in zip(sessions, texts, strict=True):
+        session.feed(ids[:5])
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(Batch, "_wait_s", until_both_ask)
         list(pool.map(write, sessions, texts))
     assert first.batch is not None
     assert (first.batch.n_tokens, first.batch.n_steps) == (8, 4)

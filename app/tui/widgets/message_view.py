@@ -131,7 +131,7 @@ class ThinkingView(FoundText):
         return f"+ {summary}"
 
     def mark_found(self, pattern: re.Pattern[str] | None, number: int | None) -> None:
-        """Mark the places of a pattern, unfolded if one of them is shown; None removes the marks."""
+        """Mark the places of a pattern, unfolded to show one of them; None removes the marks."""
         if number is not None and not self.is_unfolded:
             self.toggle()
         super().mark_found(pattern, number)

@@ -6,6 +6,7 @@ Code gets its colours when its block ends.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
@@ -29,6 +30,8 @@ from app.tui.widgets.found_text import FOUND, FOUND_NOW, marked
 if TYPE_CHECKING:
     from textual.highlight import HighlightTheme
 
+FoundSpan = tuple[int, int, int]
+"""Line, start and end of a marked place."""
 _MOST_SPARE_ROWS = 4
 _ROWS_PER_SPARE_ROW = 12
 """Rows of the screen for each row that a growing reply reserves, up to ``_MOST_SPARE_ROWS``.
@@ -61,6 +64,8 @@ class ReplyBody(Widget):
         self._code_theme_in_use: type[HighlightTheme] | None = None
         self.found_pattern: re.Pattern[str] | None = None
         """Pattern of the text that is marked; None if nothing is."""
+        self._places: list[FoundSpan] | None = None
+        """The marked places of the present layout; None until they are needed."""
         self._found_number: int | None = None
         """Number of the marked place that is shown; None if it is in another text."""
         if finished is not None:
@@ -69,6 +74,7 @@ class ReplyBody(Widget):
     def append(self, text: str) -> None:
         """Add text."""
         self.text += text
+        self._places = None
         clean_text = self._cleaner.push(text)
         changed_row = self._guarded(lambda: self._markdown.grow(clean_text))
         if not self._markdown.width:
@@ -130,6 +136,8 @@ class ReplyBody(Widget):
             number: number of the place that is shown; None if it is in another text.
         """
         if (pattern, number) != (self.found_pattern, self._found_number):
+            if pattern != self.found_pattern:
+                self._places = None
             self.found_pattern = pattern
             self._found_number = number
             self._strips.clear()
@@ -143,20 +151,22 @@ class ReplyBody(Widget):
         places = self._found_places()
         row_index = 0
         if places:
-            line, (start, _) = places[min(number, len(places) - 1)]
+            line, start, _ = places[min(number, len(places) - 1)]
             rows = self._markdown.rows
             row_index = max(
                 n for n, row in enumerate(rows) if (row.line, row.offset) <= (line, start)
             )
         return self.content_region.y + row_index
 
-    def _found_places(self) -> list[tuple[int, tuple[int, int]]]:
-        """Return line, start and end of each marked place."""
-        return [
-            (number, span)
-            for number, line in enumerate(self._markdown.copied.split("\n"))
-            for span in spans_in(line, self.found_pattern)
-        ]
+    def _found_places(self) -> list[FoundSpan]:
+        """Return line, start and end of each marked place, in the order of the text."""
+        if self._places is None:
+            self._places = [
+                (number, start, end)
+                for number, line in enumerate(self._markdown.copied.split("\n"))
+                for start, end in spans_in(line, self.found_pattern)
+            ]
+        return self._places
 
     def action_link(self, target: str) -> None:
         """Show the address of a link; nothing is opened."""
@@ -164,6 +174,7 @@ class ReplyBody(Widget):
 
     def _lay_out(self, width: int) -> None:
         self._strips.clear()
+        self._places = None
         self._guarded(
             lambda: self._markdown.lay_out(width, self._highlighted, is_whole=self.is_final)
         )
@@ -222,10 +233,14 @@ class ReplyBody(Widget):
     def _with_marks(self, row: Row, text: Content) -> Content:
         spans: list[tuple[int, int]] = []
         shown = None
-        for n, (line, (start, end)) in enumerate(self._found_places()):
+        places = self._found_places()
+        first_place = bisect_left(places, (row.line,))
+        for n, (line, start, end) in enumerate(places[first_place:], first_place):
+            if line != row.line:
+                break
             first = max(0, start - row.offset)
             last = min(len(text), end - row.offset)
-            if line == row.line and first < last:
+            if first < last:
                 if n == self._found_number:
                     shown = len(spans)
                 spans.append((first, last))

@@ -1,4 +1,4 @@
-"""What guesses of a model's own predictor cost: python -m tests.programs.engine.draft_cost MODEL
+"""Cost of guesses by a model's own predictor: python -m tests.programs.engine.draft_cost MODEL
 [--draft FILE] [-t THREADS].
 
 Times of a step of one token, of a run with one to three guesses, of a guess itself, and of what the
