@@ -113,8 +113,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
             result = self._scan.found
         else:
             result = self._result
-        # The previous rows stay until a new scan has caught up.
-        if result.is_done or (not self._result.is_done and result.n_read >= self._result.n_read):
+        # The previous rows stay until a new scan has caught up: a key acts on the marked row.
+        has_as_many = len(result.entries) >= len(self._result.entries)
+        has_caught_up = has_as_many and result.n_read >= self._result.n_read
+        if result.is_done or (not self._result.is_done and has_caught_up):
             self._result = result
 
         is_server_pending = self._served is not None and not self._served.done()
