@@ -80,7 +80,6 @@ class FindText:
         assert search is not None
         assert self._bar is not None
         transcript = self._core.transcript
-        transcript.release_anchor()
         shown_view = transcript.view_of(search.message) if search.message is not None else None
         place = search.place
         for view in transcript.messages():
@@ -98,6 +97,8 @@ class FindText:
             again = partial(self._scroll_to, view, number, n_waits + 1)
             transcript.call_after_refresh(again)
             return
+        # Not before: a transcript that follows its end makes room for the line of the text first.
+        transcript.release_anchor()
         row = view.row_of_found(number)
         top = transcript.scrollable_content_region.y
         bottom = transcript.scrollable_content_region.bottom

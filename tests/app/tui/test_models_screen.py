@@ -551,6 +551,7 @@ async def test_the_cursor_starts_on_the_open_model() -> None:
         session = driver.chat.core.chat_session
         await driver.until(lambda: session.model and session.model.path.endswith("second.gguf"))
         await opened(driver)
+        await shows(driver, "To download")  # until all files are read, their order changes
         assert screen.filter_text == "", "the filter ends with the visit"
         await driver.until(
             lambda: (entry := screen.highlighted()) is not None and entry.title == "second"
