@@ -230,7 +230,8 @@ class PictureEncoder:
         """Compute the rows of a prepared picture.
 
         Args:
-            progress: Called now and then with the share that is done.
+            progress: Called with the share that is done, 0 to 1: at once, and after every layer.
+                It may raise ``Cancelled``.
 
         Raises:
             Cancelled: The crew was told to stop.
@@ -239,6 +240,8 @@ class PictureEncoder:
         """
         if self._file.gguf.changed():
             raise ModelChangedError(f"{self._shown_name}: was changed on disk (open it again)")
+        if progress is not None:
+            progress(0.0)
         self._opened_weights()
         began = time.perf_counter()
         n_parts = len(picture.parts)

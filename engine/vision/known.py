@@ -8,8 +8,9 @@ its rows are first computed.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS_BYTES = 64 << 20
 """Limit in bytes on the rows that are kept for further sessions and prompts."""
+PictureProgress = Callable[[PreparedPicture, float], None]
+"""Called with a picture and the share of it that the encoder has read, 0 to 1."""
 
 
 class RowsBlock(NamedTuple):
@@ -83,12 +86,15 @@ class KnownPictures:
     Attributes:
         row_width: width of the rows that the text model reads.
         encoder: encoder of the model; None if it has none.
+        on_progress: called while the encoder reads a picture: before the first layer and after
+            every layer. It may raise ``Cancelled``; nothing of this picture is kept then.
     """
 
     def __init__(self, tokenizer: Tokenizer, row_width: int) -> None:
         self._tokenizer = tokenizer
         self.row_width = row_width
         self.encoder: PictureEncoder | None = None
+        self.on_progress: PictureProgress | None = None
         self._pictures: WeakValueDictionary[tuple[int, ...], PreparedPicture] = (
             WeakValueDictionary()
         )
@@ -150,7 +156,10 @@ class KnownPictures:
         if known is None:
             if self.encoder is None:
                 raise EngineError("this model has no encoder for pictures (mmproj file)")
-            known = self.encoder.encode(picture)
+            report = None
+            if self.on_progress is not None:
+                report = partial(self.on_progress, picture)
+            known = self.encoder.encode(picture, report)
         self._keep(known)
         return known
 

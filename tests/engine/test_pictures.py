@@ -329,7 +329,7 @@ def test_rows_come_from_the_encoder_once(qwen3vl: Model) -> None:
     qwen3vl.pictures._rows.clear()
     calls = []
 
-    def encode(prepared: PreparedPicture) -> PictureRows:
+    def encode(prepared: PreparedPicture, progress: object) -> PictureRows:
         calls.append(prepared)
         return read
 
@@ -354,14 +354,19 @@ def test_another_question_reads_no_picture_again(tmp_path: Path) -> None:
     model.close()
 
 
-def test_a_model_reads_pictures_with_its_encoder(tmp_path: Path) -> None:
+def _seeing_model(folder: Path) -> Model:
+    """Return a tiny model with its encoder."""
     described = families.keyed(
         tiny_gguf.model("qwen35", dim=tiny_mmproj.TEXT_WIDTH, head_dim=16, context_length=512),
         **SECTIONS,
     )
-    path = described.write(tmp_path / "m.gguf")
-    tiny_mmproj.qwen3vl().write(tmp_path / "mmproj-m.gguf")
-    model = Model.open(path, threads=2, mmproj="auto")
+    path = described.write(folder / "m.gguf")
+    tiny_mmproj.qwen3vl().write(folder / "mmproj-m.gguf")
+    return Model.open(path, threads=2, mmproj="auto")
+
+
+def test_a_model_reads_pictures_with_its_encoder(tmp_path: Path) -> None:
+    model = _seeing_model(tmp_path)
     encoder = model.pictures.encoder
     assert encoder is not None
     prepared = encoder.prepare(tiny_mmproj.picture(100, 70))
@@ -374,8 +379,39 @@ def test_a_model_reads_pictures_with_its_encoder(tmp_path: Path) -> None:
     span = session.cached.pictures[0]
     assert (span.n_rows, span.n_columns) == (prepared.parts[0].grid.n_rows, span.n_columns)
     assert span.has_grid_positions
+    path = model.path
     model.close()
     assert Model.open(path, threads=2).pictures.encoder is None
+
+
+def test_progress_of_a_picture_and_stopping_in_it(tmp_path: Path) -> None:
+    model = _seeing_model(tmp_path)
+    pictures = model.pictures
+    assert pictures.encoder is not None
+    prepared = pictures.encoder.prepare(tiny_mmproj.picture(100, 70))
+    ids = [4, 5, *(token for token in pictures.prompt_ids(prepared) if token < 0), 6]
+    shares: list[float] = []
+
+    def stop_in_the_middle(picture: PreparedPicture, share: float) -> None:
+        assert picture is prepared
+        shares.append(share)
+        if 0 < share < 1:
+            raise Cancelled("stopped")
+
+    session = model.session(n_ctx=256)
+    pictures.on_progress = stop_in_the_middle
+    with pytest.raises(Cancelled):
+        session.prefill(ids)
+    assert session.tokens == [4, 5]
+    assert len(shares) == 2
+    pictures.on_progress = lambda picture, share: shares.append(share)
+    session.prefill(ids)
+    assert (shares[2], shares[-1]) == (0, 1)
+    assert shares[2:] == sorted(shares[2:])
+    n_shares = len(shares)
+    session.prefill([*ids, 7])
+    assert len(shares) == n_shares  # its rows are in the cache
+    model.close()
 
 
 def test_models_with_large_parts_have_larger_blocks(tmp_path: Path) -> None:
@@ -395,7 +431,7 @@ def test_a_stopped_encoder_leaves_what_came_before(qwen3vl: Model) -> None:
     read = picture(qwen3vl, "cat")
     qwen3vl.pictures._rows.clear()
 
-    def stop(prepared: PreparedPicture) -> PictureRows:
+    def stop(prepared: PreparedPicture, progress: object) -> PictureRows:
         raise Cancelled("stopped")
 
     qwen3vl.pictures.encoder = SimpleNamespace(encode=stop, close=lambda: None)
