@@ -234,7 +234,7 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
         f"{wheel.stem[:12]}.dist-info",
     }
     for folder, kinds in {
-        "app": ("py", "tcss", "txt"),
+        "app": ("py", "tcss", "txt", "html", "css", "js"),
         "engine": ("py", "pack"),
         "themes": ("toml",),
         "config": ("toml",),

@@ -2,9 +2,9 @@
 
 A request needs a permitted caller, an API key, and a place among the open requests.
 
-No web page may use the server unless the settings name its origin. Browsers say where a page comes
-from (Origin, Sec-Fetch-Site), and a host name that an attacker points at this machine (DNS
-rebinding) is not among the names of the server.
+No web page may use the server unless it is the server's own or the settings name its origin.
+Browsers say where a page comes from (Origin, Sec-Fetch-Site), and a host name that an attacker
+points at this machine (DNS rebinding) is not among the names of the server.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from app.program.garbage import give_back_memory
 from app.program.refusals import bug_line
 from app.server.api_error import ANTHROPIC_OVERLOADED, ApiError, without_trace
 from app.server.open_requests import OpenRequest, OpenRequests
+from app.server.start_page import PATHS as PAGE_PATHS
+from app.server.start_page import accepts_page
 from app.server.transfer import ClientLeftError, JsonResponse
 
 LARGE_BYTES = 256 << 10
@@ -188,7 +190,7 @@ class Guard:
                 )
 
         is_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
-        if is_page and not is_allowed_page:
+        if is_page and not is_allowed_page and not _is_own_page(headers):
             raise ApiError(
                 "this web page may not use the server (the setting serve.origins lists the pages "
                 "that may)",
@@ -199,6 +201,8 @@ class Guard:
     def _check_key(self, path: str, headers: Headers) -> None:
         if not self._api_key or path in _PUBLIC_PATHS:
             return
+        if path in PAGE_PATHS and accepts_page(headers.get("accept", "")):
+            return  # the page asks for the key
         scheme, _, bearer_key = headers.get("authorization", "").partition(" ")
         keys = [headers.get("x-api-key", "")]
         if scheme.lower() == "bearer":
@@ -227,6 +231,21 @@ def _preflight_headers(headers: Headers) -> dict[str, str]:
     if headers.get("access-control-request-private-network") == "true":
         permission["Access-Control-Allow-Private-Network"] = "true"
     return permission
+
+
+def _is_own_page(headers: Headers) -> bool:
+    """Whether a browser sends a request for the page of this server.
+
+    The page's address is the one in the Host header, which is a name of the server. Browsers leave
+    Sec-Fetch-Site out where a page came without encryption from another machine.
+    """
+    site = headers.get("sec-fetch-site", "")
+    host = headers.get("host", "")
+    own_origins = {f"http://{host}".lower()}
+    if site == "same-origin":
+        own_origins.add(f"https://{host}".lower())  # through a proxy with TLS
+    origins = {origin.lower() for origin in headers.getlist("origin")}
+    return site in ("", "same-origin") and origins <= own_origins
 
 
 def host_name(host: str) -> str:

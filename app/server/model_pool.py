@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -177,6 +178,14 @@ class ModelPool:
                 self._files = await asyncio.wrap_future(in_background(self._find_files, "models"))
                 self._listed_s = time.monotonic()
         return self._files
+
+    async def default_first(self) -> list[str]:
+        """Return the names that requests may use, first the one for requests that name none."""
+        names = list(await self.list_files())
+        with suppress(ApiError):
+            default_name = await self.resolve("")
+            names.sort(key=lambda name: name != default_name)
+        return names
 
     async def resolve(self, requested_name: str) -> str:
         """Return the name of a model as lists show it.

@@ -42,7 +42,8 @@ from app.server.metrics import Metrics
 from app.server.model_pool import ModelPool, OpenModel
 from app.server.reply_task import Finish, PendingRequest, ReplyEvent, ReplyPiece
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
-from app.server.start_page import HEADERS, start_page
+from app.server.start_page import PATHS as PAGE_PATHS
+from app.server.start_page import accepts_page, page_headers, start_page
 from app.server.transfer import (
     KEEP_ALIVE_S,
     BodyReader,
@@ -65,8 +66,11 @@ ReadRequest = Callable[[Fields, str], CompletionRequest]
 class Routes:
     """Handlers of the routes."""
 
-    def __init__(self, models: ModelPool, metrics: Metrics, bodies: BodyReader) -> None:
+    def __init__(
+        self, models: ModelPool, metrics: Metrics, bodies: BodyReader, needs_key: bool
+    ) -> None:
         self._models = models
+        self._needs_key = needs_key
         self._metrics = metrics
         self._bodies = bodies
         self._start_s = int(time.time())
@@ -172,13 +176,13 @@ class Routes:
     async def root(self, http_request: Request) -> Response:
         """Return a page to a browser, and to others the text by which Ollama's clients recognize a
         running server."""
-        if "text/html" not in http_request.headers.get("accept", ""):
+        if not accepts_page(http_request.headers.get("accept", "")):
             return PlainTextResponse("Ollama is running")
-        host, port = http_request.scope["server"]
-        if ":" in host:
-            host = f"[{host}]"
-        names = list(await self._models.list_files())
-        return HTMLResponse(start_page(f"http://{host}:{port}", names), headers=HEADERS)
+        names: list[str] = []
+        if not self._needs_key:
+            names = await self._models.default_first()
+        url = f"http://{http_request.headers['host']}"
+        return HTMLResponse(start_page(url, names, self._needs_key), headers=page_headers())
 
     async def health(self, http_request: Request) -> Response:
         """Return whether the server is ready: a single model must be open."""
@@ -411,7 +415,7 @@ def make_application(
     """
     metrics = Metrics()
     bodies = BodyReader()
-    routes = Routes(models, metrics, bodies)
+    routes = Routes(models, metrics, bodies, bool(api_key))
     post_handlers: dict[str, Callable[[Request], Any]] = {
         "/v1/chat/completions": partial(routes.reply, read_chat_request, CompletionEncoder),
         "/v1/completions": partial(routes.reply, read_completion_request, CompletionEncoder),
@@ -436,8 +440,7 @@ def make_application(
     all_routes = [
         *(Route(path, handler, methods=["POST"]) for path, handler in post_handlers.items()),
         *OllamaModels(models, bodies).routes(),
-        Route("/", routes.root),
-        Route("/v1", routes.root),
+        *(Route(path, routes.root) for path in PAGE_PATHS),
         Route("/v1/models", routes.models),
         Route("/v1/models/{model_id:path}", routes.model),
         Route("/health", routes.health),

@@ -14,7 +14,6 @@ from app.conversations.state_files import kinds
 from app.program.settings import built_in_settings
 from app.server.command import listen
 from app.server.http_server import HttpServer
-from app.server.start_page import start_page
 from engine.errors import EngineError
 from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.fake_engine import Gate, Script
@@ -300,22 +299,6 @@ def test_unknown_paths_are_refused_in_the_dialect(
 
 def test_an_error_names_the_whole_path(shared: Serving) -> None:
     assert "nothing at /v1/nosuch" in shared.get("/v1/nosuch").text
-
-
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/"])
-def test_a_browser_gets_a_page(shared: Serving, path: str) -> None:
-    answer = shared.get(path, headers={"Accept": "text/html,*/*"})
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith("text/html")
-    assert f"{shared.url}/v1" in answer.text
-    assert "<script" not in answer.text
-    assert "<a " not in answer.text, "the guard refuses what pages lead to"
-
-
-def test_names_of_models_are_text_in_the_page() -> None:
-    page = start_page("http://127.0.0.1:1", ["<b>", *map(str, range(30))])
-    assert "&lt;b&gt;" in page
-    assert "and 11 more" in page
 
 
 def test_a_prompt_that_does_not_fit_is_refused_before_prefill(server: Serving) -> None:
