@@ -17,6 +17,7 @@ from enum import Enum
 from itertools import pairwise
 
 from app.machine.sensors.token_speed import GUESSED
+from app.machine.tuning.last_replies import WrittenReply
 from app.machine.tuning.threads_in_use import ChoiceChange, writing_part
 from app.program.state import TunedChoice
 from app.text.record import record
@@ -126,6 +127,16 @@ def compare_choices(
     enough = (choice for choice in others if len(readings[choice].gaps_s) >= LEAST_TOKENS)
     other = next(enough, others[0])
     return _compared(other, readings[other], present, readings[present], others_cores)
+
+
+def compare_replies(
+    earlier: WrittenReply, present: WrittenReply, others_cores: OthersCores
+) -> SpeedComparison:
+    """Compare two replies, each written with one choice."""
+    readings = [
+        _joined(_Readings(), reply.times_s, -math.inf, math.inf) for reply in (earlier, present)
+    ]
+    return _compared(earlier.choice, readings[0], present.choice, readings[1], others_cores)
 
 
 def steady_gaps(gaps_s: Sequence[float]) -> list[float]:

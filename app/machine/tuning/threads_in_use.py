@@ -146,6 +146,8 @@ def choice_names(choice: TunedChoice, other: TunedChoice) -> tuple[str, str]:
             words.append("huge pages" if named.weights == "huge" else "mapped file")
         if choice.pinned != other.pinned:
             words.append("pinned" if named.pinned else "not pinned")
+        if choice.kv_type != other.kv_type:
+            words.append(f"KV {named.kv_type or DEFAULT_KV_TYPE}")
     first, second = (" + ".join(words) for words in names)
     return first, second
 

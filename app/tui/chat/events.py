@@ -17,6 +17,7 @@ from app.session.chat_session import TurnOutcome
 from app.session.events import Event
 from app.session.line_of import empty_reply_line
 from app.text import figures
+from app.text.glyphs import choose_glyphs
 from app.tui.chat.answer_choice import AnswerChoice
 from app.tui.chat.composer import Composer
 from app.tui.chat.conversation_flow import ConversationFlow
@@ -230,6 +231,7 @@ class EventDisplay:
         welcome: Welcome,
         answers: AnswerChoice,
         tools: ToolCalls,
+        performance: PerformanceWatch,
         continue_reading: Callable[[], None],
     ) -> None:
         self._core = core
@@ -243,6 +245,7 @@ class EventDisplay:
         self._welcome = welcome
         self._answers = answers
         self._tools = tools
+        self._performance = performance
         self._continue_reading = continue_reading
         self._focuses_stopped = False
         """Whether the reply that is being stopped gets the focus."""
@@ -341,6 +344,10 @@ class EventDisplay:
             core.say(empty_line)
         if outcome := core.hand_tuning.outcome_of(event.figures):
             core.say(outcome)
+        elif comparison := self._performance.compare_kv_types():
+            from app.tui.speed.change_lines import comparison_text  # not for the first frame
+
+            core.say(comparison_text(comparison, is_writing=False, glyphs=choose_glyphs()))
         self._composer.ask_next()
         self._messages.find_places_soon(view)
 

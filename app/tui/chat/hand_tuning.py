@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from app.backend.engine_thread import EngineThread
 from app.conversations.conversation import ReplyFigures
-from app.machine.tuning.kv_speeds import KvSpeeds
 from app.machine.tuning.promise import LEAST_TOKENS, TuningPromise, outcome_text
 from app.machine.tuning.threads_in_use import (
     ChoiceOrigin,
@@ -39,7 +38,6 @@ class HandTuning:
         self._earlier: list[ThreadsInUse] = []
         """Earlier choices, the newest last."""
         self._promise: TuningPromise | None = None
-        self._kv_speeds = KvSpeeds()
 
     @property
     def chosen(self) -> ThreadsInUse | None:
@@ -93,7 +91,6 @@ class HandTuning:
         chosen = self.chosen
         if chosen is not None and chosen.now.kv_type != kv_type:
             self._note_earlier(chosen)
-            self._kv_speeds.begin(chosen.now.kv_type, self._chat_session.is_busy)
             self._engine_thread.request_kv_type(kv_type)
 
     def use_and_save(self, choice: TunedChoice, to_save: TunedChoice) -> None:
@@ -147,21 +144,15 @@ class HandTuning:
         self._promise = promise
 
     def outcome_of(self, reply: ReplyFigures) -> str:
-        """Return what came true of a promise in a reply, or how its speed compares with that of
-        another KV cache, once; "" if there is nothing to say."""
-        in_use = self._engine_thread.state.threads
-        if in_use is None:
-            return ""
-        is_long = reply.decode_tps is not None and reply.tokens >= LEAST_TOKENS
-        tps = reply.decode_tps if is_long and reply.decode_tps is not None else 0.0
-        comparison = self._kv_speeds.end_reply(in_use.now.kv_type, tps)
-        return self._kept_promise(in_use, tps) or comparison
+        """Return what came true of a promise in a reply, once.
 
-    def _kept_promise(self, in_use: ThreadsInUse, tps: float) -> str:
-        """Return what came true of a promise, once; "" if the reply was too short, or the promised
-        choice is no longer in use."""
+        Empty if nothing was promised, the reply was too short, or the promised choice is no longer
+        in use.
+        """
         promise = self._promise
-        if promise is None or not tps:
+        in_use = self._engine_thread.state.threads
+        tps = reply.decode_tps
+        if promise is None or in_use is None or tps is None or reply.tokens < LEAST_TOKENS:
             return ""
         self._promise = None
         if not is_in_use(replace(promise.choice, kv_type=""), in_use.now):

@@ -131,6 +131,7 @@ class ChatScreen(Screen[None]):
             self.welcome,
             self.answers,
             self.tools,
+            self.performance,
             continue_reading=self._read_documents,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from app.machine.sensors.tuning_conditions import QUIET_CORES
 from app.machine.tuning.threads_in_use import ChoiceChange, choice_names
@@ -13,6 +14,9 @@ from app.text.glyphs import Glyphs
 from app.tui.drawing.graph import GraphMark
 from app.tui.drawing.lines import Line, Span, SpanRole, line
 from app.tui.speed.watch import PerformanceView
+
+if TYPE_CHECKING:
+    from app.machine.tuning.speed_comparison import SpeedComparison
 
 _MOST_ROWS = 2
 
@@ -26,11 +30,12 @@ def change_marks(changes: Iterable[tuple[float, ChoiceChange]]) -> tuple[GraphMa
     return tuple(marks)
 
 
-def comparison_text(view: PerformanceView, glyphs: Glyphs) -> str:
-    """Return a sentence that compares the choices of a reply; "" if nothing was changed."""
-    comparison = view.comparison
-    if comparison is None:
-        return ""
+def comparison_text(comparison: SpeedComparison, is_writing: bool, glyphs: Glyphs) -> str:
+    """Return a sentence that compares two choices.
+
+    Args:
+        is_writing: whether more tokens are to come.
+    """
     from app.machine.tuning.speed_comparison import LEAST_TOKENS, Verdict
 
     first, second = comparison.speeds
@@ -38,7 +43,7 @@ def comparison_text(view: PerformanceView, glyphs: Glyphs) -> str:
     if comparison.verdict is Verdict.TOO_FEW:
         if first.n_tokens < LEAST_TOKENS:
             return f"{names[0]}: only {counted(first.n_tokens, 'token')}, too few to compare"
-        if not view.status.is_busy:
+        if not is_writing:
             return f"{names[1]}: only {counted(second.n_tokens, 'token')}, too few to compare"
         return f"{names[1]}: {second.n_tokens} of {LEAST_TOKENS} tokens, then the comparison"
 
@@ -66,6 +71,8 @@ def change_lines(view: PerformanceView, note: str, width: int, glyphs: Glyphs) -
     Args:
         note: words on the last key; "" if they need not be shown any more.
     """
-    text = note or comparison_text(view, glyphs)
+    text = note
+    if not text and view.comparison is not None:
+        text = comparison_text(view.comparison, view.status.is_busy, glyphs)
     role = SpanRole.CAUTION if note else SpanRole.STRONG
     return [line(Span(row, role)) for row in wrap(text, max(1, width))[:_MOST_ROWS]]

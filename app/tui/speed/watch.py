@@ -29,6 +29,7 @@ from app.machine.sensors.speed_causes import (
     usual_clock_ghz,
 )
 from app.machine.sensors.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
+from app.machine.tuning.last_replies import LastReplies
 from app.machine.tuning.own_change import own_change
 from app.machine.tuning.threads_in_use import ChoiceChange
 from app.text.record import record
@@ -209,6 +210,7 @@ class PerformanceWatch:
         self._sampled_s = float("-inf")
         self._history = RateHistory()
         self._stutters = StutterWatch()
+        self._replies = LastReplies()
         self._probe_again_s: dict[tuple[int, bool], float] = {}
         self._core_map = CachedReading(_read_core_map, _CORE_MAP_PERIOD_S)
 
@@ -258,9 +260,16 @@ class PerformanceWatch:
         So a view that opens later knows the causes of stutters. The sample at the beginning of a
         reply has no loads and rates yet, but the next one has them for the time since then.
         """
+        self._follow_reply()
         activity = self._engine_thread.status.activity
         if self.is_watched or activity in (Activity.READING, Activity.WRITING):
             self._sample(self._engine_thread.now_s())
+
+    def _follow_reply(self) -> None:
+        status = self._engine_thread.status
+        threads = self._engine_thread.state.threads
+        if status.meter is not None and threads is not None:
+            self._replies.follow(status.meter.token_times_s, threads.now, status.is_busy)
 
     def _sample(self, now_s: float) -> None:
         """Sample the machine once a second."""
@@ -284,6 +293,7 @@ class PerformanceWatch:
         figures = self._engine_thread.state.figures
         now_s = self._engine_thread.now_s()
         self._sample(now_s)
+        self._follow_reply()
         times_s: Sequence[float] = status.meter.token_times_s if status.meter is not None else ()
         self._history.follow(times_s)
         changes = self._engine_thread.state.changes
@@ -304,6 +314,8 @@ class PerformanceWatch:
         faults = figures.faults.by_token()
         stutters = self._stutters.found
         changes_during = _changes_during(times_s, changes, status.is_busy)
+        kv_change = self._replies.kv_change()
+        marked = [*([kv_change] if kv_change is not None else []), *changes_during]
         return PerformanceView(
             status=status,
             figures=figures,
@@ -324,8 +336,8 @@ class PerformanceWatch:
             causes=tuple(
                 self._causes(status, figures, n_threads, times_s, speed, now_s, changes_during)
             ),
-            changes=tuple((change.end_s - times_s[0], change) for change in changes_during),
-            comparison=self._comparison(times_s, changes_during),
+            changes=tuple((change.end_s - times_s[0], change) for change in marked),
+            comparison=self._comparison(times_s, changes_during) or self.compare_kv_types(),
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,
             idle_work=self._engine_thread.idle_work_name,
@@ -341,6 +353,22 @@ class PerformanceWatch:
         from app.machine.tuning.speed_comparison import compare_choices  # not for the first frame
 
         return compare_choices(times_s, changes, partial(_mean_others, list(self._samples)))
+
+    def compare_kv_types(self) -> SpeedComparison | None:
+        """Compare the newest reply with the one before, if the KV cache was changed between them.
+
+        None if it was not, or if threads or memory changed while one of them was written.
+        """
+        self._follow_reply()  # a short one was not sampled
+        newest = self._replies.newest
+        previous = self._replies.previous
+        if newest is None or previous is None or self._replies.kv_change() is None:
+            return None
+        if newest.is_mixed or previous.is_mixed:
+            return None
+        from app.machine.tuning.speed_comparison import compare_replies  # not for the first frame
+
+        return compare_replies(previous, newest, partial(_mean_others, list(self._samples)))
 
     def bound_text(self, tps: float, threads: int) -> str:
         """Say whether memory or the cores bound a speed of the open model; "" if unknown."""
