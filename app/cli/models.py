@@ -13,7 +13,7 @@ from app.cli.output import ProgressLine
 from app.machine.sensors.tuning_conditions import look_at_load
 from app.models.library import list_rows as rows
 from app.models.library.known_models import advice_line, offers
-from app.models.library.listing import Lister, ModelEntry, list_models, make_lister
+from app.models.library.listing import SEES, Lister, ModelEntry, list_models, make_lister
 from app.models.library.model_files import Place, places
 from app.models.library.rates import known_read_gbps, rates_or_typical, usual_threads
 from app.models.library.speed import ESTIMATE
@@ -118,8 +118,8 @@ def _downloadable(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
         else:
             speed = "-"
         lines.append(
-            f"{speed:>6}  {offer.quantization:<7} {ESTIMATE}{size(offer.size_bytes):<6} "
-            f"{offer.repository}"
+            f"{speed:>6}  {offer.quantization:<7} {ESTIMATE}{size(offer.download_bytes):<6} "
+            f"{offer.repository}{f', {SEES}' if offer.sees else ''}"
         )
     if lines:
         return [

@@ -91,19 +91,26 @@ def _pause(pause_s: float) -> None:
 def _download(download: PlannedDownload, web: Web, is_listed: bool) -> int:
     progress = ProgressLine()
     try:
-        path, header = carry_out(download, web, lambda state: progress.show(progress_text(state)))
+        result = carry_out(download, web, lambda state: progress.show(progress_text(state)))
     except KeyboardInterrupt:
         progress.clear()
         print("Stopped. Run the same command again to continue the download.", flush=True)
         return exit_codes.INTERRUPTED
     finally:
         progress.clear()
-    print(f"Downloaded and checked: {clean_line(str(path), 300)}", flush=True)
-    if header.reason:
-        print(f"Jalopy cannot open it: {clean_line(header.reason, 200)}", flush=True)
+    path = clean_line(str(result.path), 300)
+    if download.model is None:
+        print(f"Downloaded and checked: {path}", flush=True)
+    if download.encoder is not None:
+        encoder_path = download.plan.directory / download.encoder.name
+        print(f"Downloaded and checked: {clean_line(str(encoder_path), 300)}", flush=True)
+    if result.header.reason:
+        print(f"Jalopy cannot open it: {clean_line(result.header.reason, 200)}", flush=True)
         return exit_codes.BAD_DATA
+    if result.encoder_trouble:
+        print(f"It will not see pictures: {result.encoder_trouble}", flush=True)
     hint = ""
     if is_listed:
         hint = ", or press F3 in the chat"
-    print(f"To open it: jalopy {clean_line(str(path), 300)}{hint}", flush=True)
+    print(f"To open it: jalopy {path}{hint}", flush=True)
     return exit_codes.OK

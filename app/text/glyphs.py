@@ -68,6 +68,8 @@ class Glyphs:
     plus_minus: str
     cut: str
     """Sign of cut text."""
+    eye: str
+    """Sign of a model that reads pictures."""
 
 
 BLOCKS = Glyphs(
@@ -77,7 +79,7 @@ BLOCKS = Glyphs(
     parts="█▓▒░▌▚", between=" · ",
     spread="─", spread_end="┤", here="▶", good="✓", caution="!", trouble="✗", arrow="→",
     plus_minus="±", cut="…",
-    upright="┃",
+    upright="┃", eye="◉",
 )  # fmt: skip
 ASCII = Glyphs(
     levels=" .:=#", full="#", empty=".", gauge_full="#", gauge_half="", gauge_empty="-",
@@ -85,6 +87,7 @@ ASCII = Glyphs(
     has_braille=False, line="-", mark="^", change="v", limit="-", median="~", parts="#=+.o:",
     between=" - ", spread="-", spread_end="|", here=">",
     good="ok", caution="!", trouble="x", arrow="->", plus_minus="+-", cut=".", upright="#",
+    eye="sees",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ MOST_FILES = 32
 """Limit on the files that are opened."""
 NAME = re.compile(r"mmproj", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?")
+_SIZE = re.compile(r"(?<![a-z0-9.])e?[0-9]+(?:\.[0-9]+)?[bm](?![a-z0-9])")
+"""Number of parameters in a name."""
 _TYPES = "f16", "bf16", "q8_0", "f32"
 """Types of files in the order of preference."""
 
@@ -46,17 +49,13 @@ def mmproj_problem(file: MmprojFile, shown_name: str, model: ModelConfig) -> str
 def find_mmproj(model_path: str | os.PathLike[str], model: ModelConfig) -> Path | None:
     """Return the mmproj file in a model's folder that fits it; None if there is none.
 
-    Of several, the one whose name has the most words of the model's name is taken, then the one of
-    the first type of ``_TYPES``.
+    The first of ``candidates`` that fits is taken.
     """
     path = Path(model_path)
     names: list[str] = []
     with suppress(OSError):
-        names = sorted(name for name in os.listdir(path.parent) if NAME.search(name))
-    candidates = [name for name in names if name.lower().endswith(".gguf") and name != path.name]
-    words = _words(path.name)
-    candidates.sort(key=lambda name: (-len(words & _words(name)), _type_rank(name), name))
-    for name in candidates[:MOST_FILES]:
+        names = os.listdir(path.parent)
+    for name in candidates(path.name, names):
         candidate = path.parent / name
         with suppress(EngineError):
             file = read_mmproj(candidate)
@@ -67,8 +66,32 @@ def find_mmproj(model_path: str | os.PathLike[str], model: ModelConfig) -> Path 
     return None
 
 
+def candidates(model_name: str, names: Iterable[str]) -> list[str]:
+    """Return the names of mmproj files among those of a model's folder, the most likely first.
+
+    That is the one with the most words of the model's name, then the one of the first type of
+    ``_TYPES``. One that names another number of parameters belongs to another model.
+    """
+    words = _words(model_name)
+    sizes = _sizes(model_name)
+    matches = [
+        name
+        for name in names
+        if NAME.search(name)
+        and name.lower().endswith(".gguf")
+        and name != model_name
+        and not (sizes and _sizes(name) and sizes.isdisjoint(_sizes(name)))
+    ]
+    matches.sort(key=lambda name: (-len(words & _words(name)), _type_rank(name), name))
+    return matches[:MOST_FILES]
+
+
 def _words(name: str) -> set[str]:
     return set(_WORD.findall(name.lower().removesuffix(".gguf")))
+
+
+def _sizes(name: str) -> set[str]:
+    return set(_SIZE.findall(name.lower().removesuffix(".gguf")))
 
 
 def _type_rank(name: str) -> int:

@@ -50,6 +50,20 @@ _BIG = replace(
     good_at="",
     outlook=Outlook("no", 9 * GIB, 0, 0.4, 0.6),
 )
+_SEEING = replace(
+    _LLAMA,
+    path=_HOME / "gemma-3-4b-it-Q4_K_M.gguf",
+    title="gemma-3-4b-it",
+    size_bytes=2_489_000_000,
+    name="Gemma 3 4B It",
+    architecture="gemma3",
+    parameters=3_880_000_000,
+    licence="gemma",
+    good_at="prose and translation in many languages",
+    outlook=Outlook("yes", 3 * GIB, 30_000, 4.1, 8.0),
+    encoder=str(_HOME / "mmproj-gemma-3-4b-it-F16.gguf"),
+    encoder_bytes=851_000_000,
+)
 _FOREIGN = replace(
     _LLAMA,
     path=_HOME / "gemma-4-E4B-it-Q4_K_M.gguf",
@@ -102,8 +116,8 @@ OFFERS = MachineOffers(
     5 * GIB,
 )
 FOUND = ScanResult(
-    entries=(_LLAMA, _BIG, _FOREIGN, _KNOWN),
-    n_files=3,
+    entries=(_LLAMA, _BIG, _SEEING, _FOREIGN, _KNOWN),
+    n_files=4,
     looked_in=("your folders", "Ollama", "LM Studio", "Hugging Face"),
     advice="Qwen3 4B Q4_K_M, ~4.0 tok/s (estimated)",
     read_gbps=12.1,

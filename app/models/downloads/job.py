@@ -209,12 +209,16 @@ class PullJob:
             return
         if not self._ask(prepared):
             return
-        path, header = carry_out(prepared, web, self._report)
-        if header.reason:
-            trouble = f"Downloaded, but Jalopy cannot open it: {clean_line(header.reason, 200)}"
+        result = carry_out(prepared, web, self._report)
+        reason = result.header.reason
+        if reason:
+            trouble = f"Downloaded, but Jalopy cannot open it: {clean_line(reason, 200)}"
             self._set_state(stage=DownloadStage.FAILED, trouble=trouble)
-        else:
-            self._set_state(stage=DownloadStage.DONE, path=path)
+            return
+        trouble = ""
+        if result.encoder_trouble:
+            trouble = f"It will not see pictures: {result.encoder_trouble}"
+        self._set_state(stage=DownloadStage.DONE, path=result.path, trouble=trouble)
 
     def _report(self, progress: DownloadProgress) -> None:
         if self._stopped.is_set():

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from app.models.downloads import hub
+from app.models.downloads.encoder_file import CLIP, encoder_of, lacks_encoder
 from app.models.downloads.fetch import DownloadPlan, DownloadProgress, Report, download, make_plan
 from app.models.downloads.hub import RemoteFile, Repository, is_safe_name
 from app.models.downloads.meter import SpeedMeter
@@ -17,7 +18,14 @@ from app.models.library.download_time import download_time
 from app.models.library.header import ModelHeader, read_header
 from app.models.library.list_rows import outlook_text
 from app.models.library.listing import Lister, Outlook, make_lister
-from app.models.library.model_files import download_directory, find_files, places
+from app.models.library.model_files import (
+    OTHER_PROGRAMS,
+    Place,
+    StoredModel,
+    download_directory,
+    find_files,
+    places,
+)
 from app.models.library.sha256 import stated_sha256
 from app.program import exit_codes
 from app.program.settings import Settings
@@ -73,6 +81,21 @@ class PlannedDownload:
     """Duration in words; "" for that of the download."""
     here: Path | None = None
     """Path of the same file on this machine; None if there is none."""
+    encoder: RemoteFile | None = None
+    """Encoder for pictures among the files; None if there is none."""
+    model: Path | None = None
+    """Model on this machine that lacks only the encoder; None if the model is downloaded."""
+
+
+@record
+class Downloaded:
+    """A model after its download."""
+
+    path: Path
+    """Path of its first file."""
+    header: ModelHeader
+    encoder_trouble: str = ""
+    """Reason why its encoder for pictures cannot be used; "" if it can, or there is none."""
 
 
 def prepare(
@@ -98,9 +121,22 @@ def prepare(
         return _prepare_address(request, web, sha256, target)
     lister = make_lister(settings)
     repository = _ask_hub(web, request)
-    choice, why = choose(repository, request, lister, target)
+    encoder = None
+    if settings.pictures.mmproj != "off":
+        encoder = encoder_of(repository, target)
+    known_places = places(settings.model_directories)
+    files = find_files([*known_places, Place("", target, depth=0)])
+    lacking = {}
+    if encoder is not None:
+        lacking = _without_encoder(repository, files)
+    choice, why = choose(repository, request, lister, target, list(lacking))
     if sha256:
         _require_hash(choice, sha256)
+    if encoder is not None and choice in lacking:
+        return _prepare_encoder(repository, choice, encoder, lacking[choice])
+    here = _here(choice, files)
+    if encoder is not None and _is_complete(choice, target):
+        encoder = None  # it has one
     outlook = _outlook(repository, choice, lister)
     is_open = repository.is_gated and web.has_token
     is_exact = request.file_path or request.revision != "main"
@@ -109,18 +145,53 @@ def prepare(
         again=text if is_exact else f"{repository.name}:{choice.quantization}".rstrip(":"),
         quantization=choice.quantization,
         why=why,
-        plan=make_plan(choice.files, target),
+        plan=make_plan((*choice.files, *([encoder] if encoder else ())), target),
         outlook=outlook,
         licence=repository.licence,
         # a token alone is not enough
         gate="gated: the account of your token must have accepted its terms" if is_open else "",
         trouble=_trouble(repository, outlook, web.has_token),
-        here=_here(choice, settings.model_directories),
+        here=here,
+        encoder=encoder,
     )
 
 
-def carry_out(planned: PlannedDownload, web: Web, report: Report) -> tuple[Path, ModelHeader]:
-    """Download as ``fetch.download``, and return the first file with its header."""
+def _without_encoder(repository: Repository, files: Sequence[StoredModel]) -> dict[Choice, Path]:
+    """Return the models of a repository that are here without an encoder for pictures, with the
+    paths of their first files."""
+    own_files = [file for file in files if file.place not in OTHER_PROGRAMS]
+    paths = {}
+    for choice in choices_of(repository):
+        name = choice.files[0].name
+        for file in own_files:
+            is_same = (file.path.name, file.size_bytes) == (name, choice.size_bytes)
+            if is_same and lacks_encoder(file.path):
+                paths[choice] = file.path
+    return paths
+
+
+def _is_complete(choice: Choice, directory: Path) -> bool:
+    return not make_plan(choice.files, directory).left_bytes
+
+
+def _prepare_encoder(
+    repository: Repository, choice: Choice, encoder: RemoteFile, model: Path
+) -> PlannedDownload:
+    """Plan the download of an encoder to the folder of its model."""
+    return PlannedDownload(
+        title=clean_line(repository.name, 100),
+        again=f"{repository.name}:{choice.quantization}".rstrip(":"),
+        quantization=choice.quantization,
+        why="its encoder for pictures; the model is here already",
+        plan=make_plan((encoder,), model.parent),
+        licence=repository.licence,
+        encoder=encoder,
+        model=model,
+    )
+
+
+def carry_out(planned: PlannedDownload, web: Web, report: Report) -> Downloaded:
+    """Download as ``fetch.download``, and read the header of the model."""
     planned.plan.refuse_full_disk()
     meter = SpeedMeter(report)
     try:
@@ -129,7 +200,21 @@ def carry_out(planned: PlannedDownload, web: Web, report: Report) -> tuple[Path,
         meter.remember()
     if first.suffix == ".whl":
         first = unpack(first)
-    return first, read_header(first)
+    path = planned.model or first
+    trouble = ""
+    if planned.encoder is not None and lacks_encoder(path):
+        trouble = _encoder_trouble(planned.plan.directory / planned.encoder.name)
+    return Downloaded(path, read_header(path), trouble)
+
+
+def _encoder_trouble(path: Path) -> str:
+    """Return why a downloaded encoder cannot be used."""
+    header = read_header(path)
+    if header.projector:
+        reason = "it belongs to another model"
+    else:
+        reason = header.reason
+    return clean_line(f"{path.name}: {reason}", 200)
 
 
 def price_lines(planned: PlannedDownload, has_started: bool = False) -> list[str]:
@@ -154,6 +239,7 @@ def price_lines(planned: PlannedDownload, has_started: bool = False) -> list[str
         takes = planned.takes or _duration(plan.left_bytes)
     lines = (
         f"{name} ({planned.why}): {figures.size(plan.total_bytes)}{files_text}{takes}",
+        _encoder_line(planned),
         f"{figures.size(plan.here_bytes)} of it downloaded already" if plan.here_bytes else "",
         f"folder: {clean_line(str(plan.directory), 200)}{free}",
         outlook,
@@ -161,6 +247,13 @@ def price_lines(planned: PlannedDownload, has_started: bool = False) -> list[str
         planned.gate,
     )
     return [line for line in lines if line]
+
+
+def _encoder_line(planned: PlannedDownload) -> str:
+    """Return a line about the encoder among several files; "" if there is none."""
+    if planned.encoder is None or planned.model is not None:
+        return ""
+    return f"sees pictures, with an encoder (mmproj) of {figures.size(planned.encoder.size_bytes)}"
 
 
 def _ask_hub(web: Web, request: DownloadRequest) -> Repository:
@@ -236,7 +329,8 @@ def _trouble(repository: Repository, outlook: Outlook | None, has_token: bool) -
         return "the hub has disabled access to it"
     if repository.is_gated and not has_token:
         return "gated: accept its terms on its page first, then set HF_TOKEN"
-    if repository.architecture and repository.architecture not in ARCHITECTURES | ENCODERS:
+    known = {*ARCHITECTURES, *ENCODERS, CLIP}
+    if repository.architecture and repository.architecture not in known:
         name = repository.architecture
         return f"its architecture {clean_line(name, 30)} is {why_refused(name)}"
     if outlook is not None and outlook.verdict == "no":
@@ -246,13 +340,12 @@ def _trouble(repository: Repository, outlook: Outlook | None, has_token: bool) -
     return ""
 
 
-def _here(choice: Choice, directories: Sequence[str]) -> Path | None:
+def _here(choice: Choice, files: Sequence[StoredModel]) -> Path | None:
     """Return a file with the same hash in a store of this machine; None if there is none."""
     if len(choice.files) != 1:
         return None
     remote = choice.files[0]
-    candidates = find_files(places(directories))
-    same_size = (file.path for file in candidates if file.size_bytes == remote.size_bytes)
+    same_size = (file.path for file in files if file.size_bytes == remote.size_bytes)
     return next((path for path in same_size if stated_sha256(path) == remote.sha256), None)
 
 
@@ -385,11 +478,19 @@ def type_of(file_name: str) -> str:
 
 
 def choose(
-    repository: Repository, request: DownloadRequest, lister: Lister, directory: Path
+    repository: Repository,
+    request: DownloadRequest,
+    lister: Lister,
+    directory: Path,
+    lacking: Sequence[Choice] = (),
 ) -> tuple[Choice, str]:
     """Return the model to download and the reason.
 
     Advice depends on the free memory; a download that was started continues with the same model.
+
+    Args:
+        lacking: models on this machine that lack their encoder for pictures.
+
     Raises DownloadError: no file matches, or none fits into memory.
     """
     choices = choices_of(repository)
@@ -419,6 +520,8 @@ def choose(
     partial = [choice for choice in choices if make_plan(choice.files, directory).is_begun]
     if len(partial) == 1:
         return partial[0], "started earlier"
+    if lacking:
+        return lacking[0], "on this machine"
     return _advised(choices, repository, lister)
 
 
@@ -426,7 +529,7 @@ def parameters_of(repository: Repository, choice: Choice) -> float:
     """Return the number of parameters, from the hub or estimated by size and type."""
     from app.models.library.advice import bits_per_weight
 
-    if repository.parameters:
+    if repository.parameters and repository.architecture != CLIP:
         return float(repository.parameters)
     return 8 * choice.size_bytes / bits_per_weight().get(choice.quantization, 5.0)
 

@@ -60,6 +60,12 @@ class ModelHeader:
     """Size of the KV cache by type."""
     embeds: bool = False
     """Whether the model computes embeddings."""
+    dim: int = 0
+    """Width of the model; 0 if the engine cannot run it."""
+    projector: str = ""
+    """Family of an encoder for pictures (mmproj); "" for models and unusable encoders."""
+    text_width: int = 0
+    """Width of the models that the encoder belongs to."""
 
 
 def read_header(path: Path) -> ModelHeader:
@@ -79,8 +85,27 @@ def supported_names() -> str:
     from engine import QUANTS
     from engine.models import ARCHITECTURES, ENCODERS
     from engine.tokenizer.pretokenize import ALIASES, PRE_TOKENIZERS
+    from engine.vision.families import FAMILIES
 
-    return ",".join([*ARCHITECTURES, *ENCODERS, *QUANTS, *PRE_TOKENIZERS, *ALIASES])
+    names = [*ARCHITECTURES, *ENCODERS, *QUANTS, *PRE_TOKENIZERS, *ALIASES, *FAMILIES]
+    return ",".join(names)
+
+
+def _with_projector(header: ModelHeader, path: Path) -> ModelHeader:
+    """Add the facts about an encoder for pictures, or the reason why it cannot be used."""
+    from engine.vision.mmproj import read_mmproj
+
+    try:
+        file = read_mmproj(path)
+    except Exception as error:
+        return replace(header, reason=_reason(error, path))
+    with closing(file):
+        return replace(
+            header,
+            reason="is an encoder for pictures, not a model",
+            projector=file.config.projector,
+            text_width=file.config.text_width,
+        )
 
 
 def _from_gguf(gguf: GGUFFile) -> ModelHeader:
@@ -88,6 +113,7 @@ def _from_gguf(gguf: GGUFFile) -> ModelHeader:
     from engine.measure.fit import needs_of
     from engine.models import read_config
     from engine.models.reading import RANK
+    from engine.vision.mmproj import ARCHITECTURE
 
     metadata = gguf.metadata
     architecture = _text(metadata.get("general.architecture"))
@@ -104,6 +130,8 @@ def _from_gguf(gguf: GGUFFile) -> ModelHeader:
         context_length=context if type(context) is int and context > 0 else 0,
         licence=_text(metadata.get("general.license.name") or metadata.get("general.license")),
     )
+    if architecture == ARCHITECTURE:
+        return _with_projector(header, gguf.path)
     try:
         needs = needs_of(gguf)
         config = read_config(gguf)
@@ -117,6 +145,7 @@ def _from_gguf(gguf: GGUFFile) -> ModelHeader:
         context_length=needs.context_length,
         needs=needs,
         memory=memory,
+        dim=config.dim,
         embeds=(config.is_encoder or bool(config.pooling)) and config.pooling != RANK,
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from app.machine.sensors.reply_history import Basis
 from app.models.library.download_time import download_time
 from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
-from app.models.library.model_files import places
+from app.models.library.model_files import OTHER_PROGRAMS, places
 from app.models.library.speed import ESTIMATE, speed_figure, speed_text
 from app.program.bundled_model import is_starter
 from app.program.settings import Settings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.85
 """Share of the installed memory that the system can use."""
+_F16_BYTES = 2
 _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
 """Type at the end of a file name."""
 _REPOSITORY = re.compile(
@@ -45,6 +46,8 @@ class KnownModel:
     Attributes:
         active: parameters used for a token by a mixture of experts; 0 for all.
         on_disk: parameters that stay on disk, because a token reads only a row of them.
+        encoder: parameters of the encoder for pictures (mmproj) in the same repository, as f16;
+        0 if the model cannot see.
         first_from_gib: memory of machines in GiB from which this model is the first choice; 0 for
         none.
         is_checked: whether the repository's name was compared with the hub.
@@ -58,8 +61,14 @@ class KnownModel:
     good_at: str
     active: float = 0.0
     on_disk: float = 0.0
+    encoder: float = 0.0
     first_from_gib: int = 0
     is_checked: bool = True
+
+    @property
+    def encoder_bytes(self) -> int:
+        """Estimated size of the encoder for pictures; 0 if the model cannot see."""
+        return int(_F16_BYTES * self.encoder)
 
     @property
     def in_memory(self) -> float:
@@ -157,7 +166,7 @@ def real_model_line(settings: Settings, get_key: str = "", models_key: str = "")
     offered = offers(lister, here)
     if not offered:
         return ""
-    n_bytes = offered[0].size_bytes
+    n_bytes = offered[0].download_bytes
     download_size = f"{ESTIMATE}{figures.size(n_bytes)}, {download_time(n_bytes)}"
     command = get_key or f"`jalopy pull {offered[0].repository}`"
     return f"A real model answers this: {offered[0].title}, {download_size}: {command}"
@@ -215,6 +224,7 @@ def known_rows(lister: Lister, models: Iterable[KnownModel] | None = None) -> li
                 is_advised=model is best,
                 listed_on=checked_on() + ("" if model.is_checked else ", its name not looked up"),
                 good_at=model.good_at,
+                encoder_bytes=model.encoder_bytes,
                 better=_better(
                     advice.better_quality(model.in_memory, lister.memory, lister.rates), chosen
                 ),
@@ -247,6 +257,9 @@ def with_advice(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
         if names and entry.can_open:
             row = rows[names[0]]
             entry = replace(entry, good_at=row.good_at, is_advised=row.is_advised)
+            may_download = row.sees and entry.place not in OTHER_PROGRAMS
+            if may_download and not entry.sees:
+                entry = replace(entry, encoder_repository=row.repository)
         entries.append(entry)
     return entries
 

@@ -6,13 +6,14 @@ Colour carries no meaning: estimates have a sign, and problems are written out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from app.machine.sensors.reply_history import Basis
-from app.models.library.listing import ModelEntry, Outlook
+from app.models.library.listing import SEES, ModelEntry, Outlook
 from app.models.library.speed import ESTIMATE, speed_figure, speed_text
 from app.text import figures
 from app.text.clean_text import clean_line
-from app.text.glyphs import cut
+from app.text.glyphs import Glyphs, choose_glyphs, cut
 from app.text.record import record
 
 BUSY = "!"
@@ -59,13 +60,13 @@ def heading(columns: int) -> str:
 def row(entry: ModelEntry, columns: int) -> str:
     """Return a row of at most ``columns`` columns, or the reason why a model cannot be opened."""
     if entry.reason:
-        title = cut(entry.title, _title_width(columns)).ljust(_title_width(columns))
+        title = title_cell(entry, _title_width(columns), choose_glyphs())
         return f"{title}  {cut(entry.reason, max(10, columns - _title_width(columns) - 2))}"
     outlook = entry.outlook
     cells = {
         "type": entry.quantization,
         "params": figures.parameters(entry.parameters),
-        "size": f"{ESTIMATE}{figures.size(entry.size_bytes)}",
+        "size": f"{ESTIMATE}{figures.size(entry.download_bytes)}",
         "fits": "-",
         "context": "-",
         "writes": "-",
@@ -79,7 +80,16 @@ def row(entry: ModelEntry, columns: int) -> str:
         cells["fits"] = outlook.verdict
         cells["writes"] = speed(outlook.decode_tps, outlook.basis)
         cells["reads"] = speed(outlook.prefill_tps, outlook.prefill_basis)
-    return _line(entry.title, cells, columns)
+    title = title_cell(entry, _title_width(columns), choose_glyphs())
+    return _line(title, cells, columns)
+
+
+def title_cell(entry: ModelEntry, width: int, glyphs: Glyphs) -> str:
+    """Return a title in ``width`` columns, with a sign if the model reads pictures."""
+    if not entry.sees:
+        return cut(entry.title, width).ljust(width)
+    sign = f" {glyphs.eye}"
+    return (cut(entry.title, width - len(sign)) + sign).ljust(width)
 
 
 def context(outlook: Outlook | None, trained: int) -> str:
@@ -111,7 +121,7 @@ def details(entry: ModelEntry) -> list[str]:
         facts.append("recommended for this machine")
     if entry.good_at:
         facts.append(f"good at: {entry.good_at}")
-    facts += [entry.better, entry.architecture]
+    facts += [pictures_text(entry), entry.better, entry.architecture]
     if entry.parameters:
         facts.append(f"{figures.parameters(entry.parameters)} parameters")
     facts.append(mix(entry.type_bytes))
@@ -136,6 +146,18 @@ def details(entry: ModelEntry) -> list[str]:
         for line in [*lines, entry.reason or outlook_text(entry.outlook, entry.is_here)]
         if line
     ]
+
+
+def pictures_text(entry: ModelEntry) -> str:
+    """Return which encoder reads pictures, or how to get it; "" for models that cannot see."""
+    size = figures.size(entry.encoder_bytes)
+    if entry.encoder:
+        return f"{SEES} with {clean_line(Path(entry.encoder).name, 80)} ({size})"
+    if entry.sees:
+        return f"{SEES}, with an encoder of {ESTIMATE}{size}"
+    if entry.encoder_repository:
+        return f"its encoder for pictures is missing: jalopy pull {entry.encoder_repository}"
+    return ""
 
 
 def labelled_facts(entry: ModelEntry, pace: str = "") -> list[tuple[str, str]]:
@@ -179,6 +201,7 @@ def labelled_facts(entry: ModelEntry, pace: str = "") -> list[tuple[str, str]]:
         ("", entry.reason),
         ("advice", "recommended for this machine" if entry.is_advised else ""),
         ("good at", entry.good_at),
+        ("pictures", pictures_text(entry)),
         ("writes", ", ".join(filter(None, (writes, pace)))),
         ("reads", reads),
         ("memory", memory),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.machine.sensors.reply_history import Basis, ReplyHistory
+from app.models.library.encoders import EncoderFinder
 from app.models.library.header import HeaderCache, ModelHeader, read_header
 from app.models.library.model_files import Place, StoredModel, find_files
 from app.models.library.rates import known_read_gbps, rates_or_typical, usual_threads
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 ADVISED = "advised"
 """Location of the model that suits this machine best and is not downloaded."""
+SEES = "sees pictures"
+"""Words of rows and filters for models that read pictures."""
 _LONGEST_TITLE = 60
 _LONGEST_REASON = 200
 
@@ -91,11 +94,27 @@ class ModelEntry:
     """Model of a server; None for a file."""
     is_advised: bool = False
     """Whether it suits this machine best, wherever it is."""
+    encoder: str = ""
+    """Path of the encoder for pictures (mmproj) in the model's folder; "" if there is none."""
+    encoder_bytes: int = 0
+    """Size of the encoder; for models to download an estimate. 0 if the model cannot see."""
+    encoder_repository: str = ""
+    """Repository with the encoder that a model on this machine lacks; "" if it lacks none."""
 
     @property
     def model(self) -> ModelPlace:
         """The file, or the model of a server."""
         return self.served or self.path
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model reads pictures, once it is downloaded."""
+        return self.encoder_bytes > 0
+
+    @property
+    def download_bytes(self) -> int:
+        """Size of the model and its encoder."""
+        return self.size_bytes + self.encoder_bytes
 
     @property
     def is_here(self) -> bool:
@@ -123,6 +142,7 @@ class ModelEntry:
             self.place,
             self.licence,
             self.good_at,
+            SEES if self.sees else "",
         )
         row = " ".join(texts).lower()
         return all(word in row for word in words.lower().split())
@@ -139,8 +159,10 @@ class Lister:
     read_gbps: float = 0.0
     """Best measured read speed of memory; 0 if it was never measured."""
 
-    def entry(self, file: StoredModel, header: ModelHeader) -> ModelEntry:
-        """Return the row of a file."""
+    def entry(
+        self, file: StoredModel, header: ModelHeader, encoder: StoredModel | None = None
+    ) -> ModelEntry:
+        """Return the row of a file, with its encoder for pictures if there is one."""
         return ModelEntry(
             path=file.path,
             title=title_of(file, header),
@@ -158,6 +180,8 @@ class Lister:
             },
             reason=clean_line(header.reason, _LONGEST_REASON),
             outlook=self.outlook(header),
+            encoder=str(encoder.path) if encoder is not None else "",
+            encoder_bytes=encoder.size_bytes if encoder is not None else 0,
         )
 
     def outlook(self, header: ModelHeader) -> Outlook | None:
@@ -205,8 +229,12 @@ def list_models(
     places: Sequence[Place], lister: Lister, cache: HeaderCache | None = None
 ) -> list[ModelEntry]:
     """Return a row for every model, those that can be opened first."""
-    headers = read_models(find_files(places), cache or HeaderCache())
-    return in_order(lister.entry(file, header) for file, header in headers)
+    headers = cache or HeaderCache()
+    encoders = EncoderFinder(headers)
+    return in_order(
+        lister.entry(file, header, encoders.find(file, header))
+        for file, header in read_models(find_files(places), headers)
+    )
 
 
 def read_models(

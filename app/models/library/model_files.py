@@ -27,6 +27,8 @@ _MOST_POINTER_BYTES = 1 << 16
 _OLLAMAS_SERVICE = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models")
 MOST_FOLDERS = 10
 """Limit on folders that are listed because a model in them was opened."""
+OTHER_PROGRAMS = "Ollama", "LM Studio", "Hugging Face", "llama.cpp"
+"""Labels of places that belong to other programs: nothing is added there."""
 DEEP = 8
 """Levels of subdirectories to search; no program stores models deeper."""
 
@@ -328,10 +330,16 @@ def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:
                     if _is_directory(entry):
                         if levels > 0 and not entry.name.startswith("."):
                             pending.append((Path(entry.path), levels - 1))
-                    elif entry.name.lower().endswith(".gguf"):
+                    elif is_model_name(entry.name):
                         yield Path(entry.path)
         except OSError:
             continue  # missing or not readable
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a file name is that of a model, and not of its encoder for pictures."""
+    lower_name = name.lower()
+    return lower_name.endswith(".gguf") and "mmproj" not in lower_name
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

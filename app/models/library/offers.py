@@ -79,7 +79,7 @@ def _rows_by_kind(rows: Sequence[ModelEntry]) -> Iterable[tuple[OfferKind, Model
     if recommended:
         yield OfferKind.RECOMMENDED, recommended[0]
     fitting = [row for row in rows if row.outlook is not None and row.outlook.verdict == "yes"]
-    small = [row for row in fitting if row.size_bytes <= SMALL_BYTES]
+    small = [row for row in fitting if row.download_bytes <= SMALL_BYTES]
     if small:
         yield OfferKind.SMALL, small[-1]
     least = max((row.parameters for row in recommended), default=0)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from app.models.library.encoders import EncoderFinder
 from app.models.library.header import HeaderCache, ModelHeader
 from app.models.library.known_models import advice_line, offers, with_advice
 from app.models.library.listing import ModelEntry, in_order, make_lister, read_models
@@ -103,10 +104,12 @@ class ModelScan:
 
         show(0)
         shown_s = time.monotonic()
+        headers = HeaderCache()
+        encoders = EncoderFinder(headers)
         for index, (file, header) in enumerate(
-            read_models(files, HeaderCache(), lambda: self._is_wanted)
+            read_models(files, headers, lambda: self._is_wanted)
         ):
-            here[index] = lister.entry(file, header)
+            here[index] = lister.entry(file, header, encoders.find(file, header))
             if time.monotonic() - shown_s > _SHOW_PERIOD_S:
                 shown_s = time.monotonic()
                 show(index + 1)

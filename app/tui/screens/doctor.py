@@ -330,7 +330,7 @@ def _first_choice_lines(
     if entry is None:
         return []
     mark = f"{glyphs.here} "
-    size = f" {entry.quantization} {ESTIMATE}{figures.size(entry.size_bytes)}"
+    size = f" {entry.quantization} {ESTIMATE}{figures.size(entry.download_bytes)}"
     name = line(Span(mark, SpanRole.WRITING), strong(entry.title), muted(size))
     speed = EMPTY
     if entry.outlook is not None and entry.outlook.decode_tps:

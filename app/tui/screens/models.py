@@ -29,6 +29,7 @@ from app.program.refusals import bug_line, exit_code_of, shown_line
 from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line
+from app.text.glyphs import ASCII
 from app.tui.bindings import bindings
 from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import Line, Span, SpanRole
@@ -227,6 +228,9 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def _legend(self, result: ScanResult) -> str:
         notes = [f"{ESTIMATE} estimated"]
+        has_eyes = any(entry.sees for entry in result.entries)
+        if has_eyes and self._glyphs is not ASCII:
+            notes.append(f"{self._glyphs.eye} sees")
         outlooks = [entry.outlook for entry in result.entries if entry.outlook is not None]
         if any(outlook.basis is Basis.BUSY for outlook in outlooks):
             notes.append(f"{rows.BUSY} {Basis.BUSY.value}")
@@ -235,7 +239,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         elif result.advice:
             notes.append(f"recommended: {result.advice}")
         else:
-            return rows.LEGEND
+            notes[0] = rows.LEGEND
         return self._glyphs.between.join(notes)
 
     def key_words(self, item: ModelEntry | None) -> dict[str, str]:
@@ -247,6 +251,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
                 "download": "download",
                 "measure": "measure",
             }
+            if item is not None and item.encoder_repository:
+                words["download"] = "get its encoder for pictures"
             if item is not None and item.is_short_of_memory:
                 words["shrink"] = "make a smaller one"
         else:
@@ -304,6 +310,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
             self._download(self.filter_text)
         elif entry is not None and not entry.is_here:
             self._download(entry.repository)
+        elif entry is not None and entry.encoder_repository:
+            self._download(entry.encoder_repository)
         else:
             self.say("Type OWNER/REPO or an address to download, or choose one below To download")
 

@@ -22,7 +22,7 @@ from textual.widgets.option_list import Option
 from app.backend.engine_thread import EngineThread
 from app.models.library.advice import READING_TPS
 from app.models.library.download_time import download_time
-from app.models.library.listing import ModelEntry
+from app.models.library.listing import SEES, ModelEntry
 from app.models.library.offers import MachineOffers, Offer, OfferKind, find_offers
 from app.models.library.speed import ESTIMATE, speed_text
 from app.program.background import in_background
@@ -190,13 +190,15 @@ def offer_lines(offer: Offer, width: int) -> list[Line]:
     speed = ""
     if entry.outlook is not None and entry.outlook.decode_tps:
         speed = speed_text(entry.outlook.decode_tps, entry.outlook.basis)
-    size = f"{ESTIMATE}{figures.size(entry.size_bytes)} · {download_time(entry.size_bytes)}"
+    n_bytes = entry.download_bytes
+    size = f"{ESTIMATE}{figures.size(n_bytes)} · {download_time(n_bytes)}"
     if entry.is_here:
         size = f"{figures.size(entry.size_bytes)} · on this machine already"
     slow = ""
     if entry.outlook is not None and (entry.outlook.decode_tps or READING_TPS) < READING_TPS:
         slow = pace(entry.outlook)
-    words = " · ".join(filter(None, (offer.good_at, slow)))
+    sees = SEES if entry.sees else ""
+    words = " · ".join(filter(None, (offer.good_at, sees, slow)))
     if width < _KINDS_FROM_COLUMNS:
         texts = [speed, size, *textwrap.wrap(words, max(1, width - 1))]
         head = line(Span(f"{offer.kind.value}: ", role), strong(entry.title))

@@ -62,19 +62,19 @@ def heading(columns: int) -> str:
 def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
     """Return a model's row in ``columns`` columns, with the reason if it cannot be opened."""
     width = _title_width(columns)
-    name = cut(entry.title, width).ljust(width)
+    name = rows.title_cell(entry, width, glyphs)
     if entry.reason:
         return line(muted(name), muted("  " + cut(entry.reason, max(10, columns - width - 2))))
     if entry.served is not None:
         server = cut(f"  computed by {entry.place}", max(10, columns - width))
         return line(strong(name), muted(server))
 
-    size = figures.size(entry.size_bytes)
     if entry.is_here:
         cells = [line(strong(name))]
+        size = figures.size(entry.size_bytes)
     else:
         cells = [line(name)]
-        size = f"{ESTIMATE}{size}"
+        size = f"{ESTIMATE}{figures.size(entry.download_bytes)}"
     if columns >= _TYPE_FROM_COLUMNS:
         cells.append(line(muted(f"{entry.quantization:<7}"[:7]), f"{size:>7}"))
     cells.append(fitted(badge(entry, glyphs) or _context(entry), _CONTEXT_COLUMNS))

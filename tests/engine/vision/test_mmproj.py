@@ -210,6 +210,15 @@ def test_the_encoder_next_to_a_model_is_found(tmp_path: Path) -> None:
     assert find_mmproj(tmp_path / "missing" / "m.gguf", MODEL) is None
 
 
+def test_an_encoder_for_another_size_is_left_out(tmp_path: Path) -> None:
+    model = tmp_path / "Qwen3.5-0.8B-Q4_K_M.gguf"
+    model.write_bytes(b"GGUF")
+    qwen3vl().write(tmp_path / "mmproj-Qwen3.5-4B-F16.gguf")
+    assert find_mmproj(model, MODEL) is None
+    own = qwen3vl().write(tmp_path / "mmproj-Qwen3.5-0.8B-F16.gguf")
+    assert find_mmproj(model, MODEL) == own
+
+
 def test_a_model_is_no_encoder(tmp_path: Path) -> None:
     path = tiny_gguf.model().write(tmp_path / "model.gguf")
     assert "is a model and no encoder of pictures" in refusal(path, check)

@@ -128,7 +128,6 @@ def test_several_parts_are_downloaded_in_order_and_opened(
     (tmp_path / "source").mkdir()
     for path in tiny_gguf.write_parts(tmp_path / "source", "big-Q8_0", 3, quant="Q8_0"):
         sha256 = server.add("someone/Big-GGUF", f"q8/{path.name}", path.read_bytes())
-    server.add("someone/Big-GGUF", "mmproj-model-f16.gguf", content())
     error = refusal(target, "someone/Big-GGUF", sha256=sha256)
     assert (error.exit_code, "has 3 files" in str(error)) == (exit_codes.USAGE, True)
     assert server.requests_to("content") == []
@@ -648,9 +647,9 @@ def test_a_screen_can_stop_a_download_between_two_pieces(server: LocalHub, targe
     with pytest.raises(fetch.DownloadStopped):
         pull.carry_out(prepared, client(), stop_after(seen, 1))
     assert (target / f"{NAME}.part").stat().st_size > 0
-    path, header = pull.carry_out(prepared, client(), seen.append)
-    assert path == target / NAME
-    assert header.architecture == "llama"
+    result = pull.carry_out(prepared, client(), seen.append)
+    assert result.path == target / NAME
+    assert result.header.architecture == "llama"
     assert seen[-1].done_bytes == seen[-1].total_bytes == len(content())
 
 

@@ -33,6 +33,7 @@ from app.models.library.speed import ESTIMATE, speed_text
 from app.program.settings import built_in_settings
 from engine.measure.fit import MachineMemory, MachineRates
 from engine.models import ARCHITECTURES
+from engine.vision.families import FAMILIES, load_family
 
 GIB = 1 << 30
 
@@ -61,6 +62,17 @@ def test_the_list_is_valid_and_has_a_date() -> None:
         assert 10 <= len(model.good_at) <= 56
         assert len(model.name) <= 25
         assert len(model.repository) + len(model.licence) <= 62
+
+
+def test_models_that_see_are_named_with_their_encoder() -> None:
+    seeing = {model.name: model for model in known_models() if model.encoder}
+    assert {"Qwen3.5 4B", "Gemma 3 4B Instruct", "Gemma 4 E2B", "LFM2.5-VL 450M"} <= set(seeing)
+    assert "Gemma 3 1B Instruct" not in seeing
+    architectures = {name for family in FAMILIES for name in load_family(family).architectures}
+    assert {model.architecture for model in seeing.values()} <= architectures
+    for row in offers(lister(6.0), []):
+        assert row.sees == (row.title in seeing)
+        assert row.download_bytes == row.size_bytes + row.encoder_bytes
 
 
 def test_families_of_this_year_are_in_the_list() -> None:

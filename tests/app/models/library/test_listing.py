@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.machine.sensors.reply_history import Basis, KnownAs, PastReply, ReplyHistory
 from app.models.library import list_rows as rows
 from app.models.library.header import HeaderCache
+from app.models.library.known_models import with_advice
 from app.models.library.listing import Lister, ModelEntry, Outlook, list_models
 from app.models.library.model_files import Place, find_files
 from app.models.library.rates import TYPICAL_READ_GBPS, load_rates, rates_or_typical, remember_rates
 from app.models.library.speed import ESTIMATE
+from app.text.glyphs import ASCII, BLOCKS
 from engine.measure.fit import MachineMemory, MachineRates
-from tests.engine import tiny_gguf
+from tests.engine import families, tiny_gguf
+from tests.engine.vision import tiny_mmproj
 
 GIB = 1 << 30
 RATES = MachineRates(12.0, {"Q8_0": 10.0}, {"Q8_0": 40.0})
@@ -32,9 +37,11 @@ def lister(**changes: object) -> Lister:
 
 
 def entries(tmp_path: Path, **changes: object) -> list[ModelEntry]:
-    return list_models(
-        [Place("here", tmp_path)], lister(**changes), HeaderCache(tmp_path / "c" / "models.json")
-    )
+    return list_models([Place("here", tmp_path)], lister(**changes), cache_in(tmp_path))
+
+
+def cache_in(tmp_path: Path) -> HeaderCache:
+    return HeaderCache(tmp_path / "c" / "models.json")
 
 
 def test_an_estimate_is_marked_and_a_measurement_is_not(tmp_path: Path) -> None:
@@ -84,6 +91,37 @@ def test_unusable_files_come_last_with_a_reason(tmp_path: Path) -> None:
     assert not foreign.can_open
     assert "is a web page" in rows.row(foreign, 80)
     assert len(rows.row(foreign, 40)) <= 40
+
+
+def test_a_model_that_sees_has_a_sign_and_names_its_encoder(tmp_path: Path) -> None:
+    dim = tiny_mmproj.TEXT_WIDTH
+    tiny_gguf.write(tmp_path / "eyes-F32.gguf", "qwen3", dim=dim)
+    described = tiny_gguf.model("qwen3vl", dim=dim, head_dim=16)
+    families.keyed(described, **{"rope.dimension_sections": np.array([3, 3, 2, 0], "<i4")})
+    described.write(tmp_path / "seer-F32.gguf")
+    encoder = tiny_mmproj.qwen3vl().write(tmp_path / "mmproj-seer-F16.gguf")
+    seer, blind = sorted(entries(tmp_path), key=lambda entry: not entry.sees)
+    assert (seer.title, blind.title) == ("seer", "eyes")
+    assert (seer.encoder, seer.encoder_bytes) == (str(encoder), encoder.stat().st_size)
+    assert rows.row(seer, 80).startswith(f"seer {BLOCKS.eye} ")
+    assert BLOCKS.eye not in rows.row(blind, 80)
+    assert rows.title_cell(seer, 14, ASCII) == "seer sees".ljust(14)
+    facts = dict(rows.labelled_facts(seer))
+    assert facts["pictures"].startswith("sees pictures with mmproj-seer-F16.gguf (")
+    assert seer.matches("sees")
+    assert not blind.matches("sees")
+    assert list_models([Place("here", tmp_path)], lister(), cached := cache_in(tmp_path))
+    assert cached.n_read == 0
+
+
+def test_a_missing_encoder_of_a_known_model_is_named(tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "Qwen3.5-4B-Q8_0.gguf", quant="Q8_0")
+    (entry,) = with_advice(lister(), entries(tmp_path))
+    assert entry.encoder_repository == "unsloth/Qwen3.5-4B-MTP-GGUF"
+    text = dict(rows.labelled_facts(entry))["pictures"]
+    assert text == f"its encoder for pictures is missing: jalopy pull {entry.encoder_repository}"
+    (other,) = with_advice(lister(), [replace(entry, encoder_repository="", place="Ollama")])
+    assert not other.encoder_repository
 
 
 def test_a_model_in_several_files_is_one_row(tmp_path: Path) -> None:
