@@ -21,6 +21,7 @@ from app.program import exit_codes
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.figures import counted, size
+from app.text.glyphs import choose_glyphs
 from app.text.json_line import json_line
 from engine.measure.fit import MachineRates
 
@@ -104,13 +105,15 @@ def _lines(
         downloadable = _downloadable(entries, lister)
 
     footer = []
-    for line in (f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {labels}"):
+    eye = f"{choose_glyphs().eye}: {SEES}"
+    for line in (f"writes, reads: tok/s; {legend}", eye, *advice, f"Looked in: {labels}"):
         footer += textwrap.wrap(line, columns)
     return [heading, "", *rows.table(entries, columns), *downloadable, "", *footer]
 
 
 def _downloadable(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
     """Return rows of known models that fit and can be downloaded."""
+    eye = choose_glyphs().eye
     lines = []
     for offer in offers(lister, entries):
         if offer.outlook:
@@ -119,7 +122,7 @@ def _downloadable(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
             speed = "-"
         lines.append(
             f"{speed:>6}  {offer.quantization:<7} {ESTIMATE}{size(offer.download_bytes):<6} "
-            f"{offer.repository}{f', {SEES}' if offer.sees else ''}"
+            f"{offer.repository} {eye if offer.sees else ''}".rstrip()
         )
     if lines:
         return [
