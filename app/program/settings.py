@@ -7,7 +7,7 @@ import difflib
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -67,6 +67,7 @@ class SettingsError(Refusal):
 def _setting(
     kind: str = "",
     *,
+    default: Any = MISSING,
     choices: tuple[str, ...] = (),
     least: float | None = None,
     most: float | None = None,
@@ -74,12 +75,16 @@ def _setting(
     """Return a field with its rules.
 
     Args:
-        kind: special kind of value: paths, thinking, server, origins or tool servers.
+        kind: special kind of value, as in ``_ALLOWED``.
+        default: value of records that tests make; the program's is in ``config/default.toml``.
     """
-    return field(metadata={"kind": kind, "choices": choices, "least": least, "most": most})
+    metadata = {"kind": kind, "choices": choices, "least": least, "most": most}
+    return field(default=default, metadata=metadata)
 
 
 MOST_TIMEOUT_S = 24 * 3600
+BUILT_IN_TOOLS = ("calculator", "clock", "folders", "documents", "python")
+"""Names of the tools that come with the program."""
 NO_DRAFTS = "", "offer", "off"
 """Values of ``draft_model`` with which no file is used."""
 
@@ -113,6 +118,12 @@ class ToolSettings:
     """Limit on the results of one round of calls, in tokens."""
     servers: tuple[ToolServerSetting, ...] = _setting("tool servers")
     """Servers with tools."""
+    built_in: tuple[str, ...] = _setting("built-in tools", default=())
+    """Tools of the program itself that ``use`` and ``/tools on`` turn on."""
+    folders: tuple[str, ...] = _setting("paths", default=())
+    """Folders whose files the built-in tools may read."""
+    always: tuple[str, ...] = _setting("tool names", default=())
+    """Names of built-in tools that run without a question."""
 
 
 @record
@@ -612,6 +623,8 @@ _ELEMENTS: dict[str, Callable[[str], object]] = {
     "origins": _ORIGIN.fullmatch,
     # a relative path would depend on the current directory
     "paths": lambda path: path.startswith("~") or Path(path).is_absolute(),
+    "built-in tools": lambda name: name in BUILT_IN_TOOLS,
+    "tool names": re.compile(r"[a-z_]{1,64}").fullmatch,
 }
 _ALLOWED = {
     "thinking": THINKING_WORDS,
@@ -621,6 +634,8 @@ _ALLOWED = {
         "http://localhost:3000; no path, no *"
     ),
     "paths": "absolute paths, beginning with / or ~",
+    "built-in tools": ", ".join(BUILT_IN_TOOLS),
+    "tool names": "names of built-in tools, such as calculate (/tools lists them)",
     "tool servers": "tables in your file: [tools.servers.NAME] with command or url",
 }
 

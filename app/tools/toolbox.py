@@ -1,4 +1,4 @@
-"""The user's tool servers: which are on, their tools, and the results of calls.
+"""The user's tool servers and the built-in tools: which are on, and the results of calls.
 
 The screen's thread turns servers on and off and looks at their tools. The engine thread starts the
 servers, sends requests and ends them.
@@ -10,22 +10,29 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from app.program.paths import expanded
 from app.program.refusals import Refusal
 from app.program.settings import ToolServerSetting, ToolSettings
 from app.text.clean_text import clean_line, screen_text
 from app.text.figures import counted
+from app.tools.built_in.catalog import FOLDERS, PURPOSES
+from app.tools.built_in.tool import ToolSource
 from app.tools.mcp.served_tools import ServedTool
-from app.tools.mcp.server import ToolServer, ToolServerError
+from app.tools.mcp.server import ToolServerError
 from engine.prompt.tools.calls import CallResult, ToolCall
 
 MOST_ROUNDS = 8
 """Limit on the rounds of calls for one message of the user."""
 TOO_MANY_ROUNDS = f"no more than {MOST_ROUNDS} rounds of tool calls for one message: not run"
 REFUSED = "The user refused this call."
-USAGE = "/tools on or off, and perhaps the name of a server"
+USAGE = "/tools on or off, with a name for one of them; /tools allow FOLDER"
 HOW_TO = (
     "no tools: add tool servers as [tools.servers.NAME] to your settings (see jalopy help tools)"
 )
+TURN_ON = "/tools on turns them on, /tools on NAME one of them"
+OWN = "Jalopy"
+"""Owner of the built-in tools in questions."""
+_MAX_FOLDERS = 20
 _CUT = "\n[cut: there is more]"
 _LINE_CHARS = 60
 _QUESTION_CHARS = 40
@@ -33,32 +40,39 @@ _QUESTION_CHARS = 40
 _MAX_LEFT_OUT = 8
 """Limit on the tools in a line that cannot be used."""
 
-MakeServer = Callable[[ToolServerSetting, Callable[[], bool]], ToolServer]
+MakeServer = Callable[[ToolServerSetting, Callable[[], bool]], ToolSource]
 """Makes a server that is not started. The second argument says whether the user has stopped the
+request."""
+MakeBuiltIn = Callable[[str, Sequence[str], Callable[[], bool]], ToolSource]
+"""Makes built-in tools from a name, the allowed folders, and whether the user has stopped the
 request."""
 Report = Callable[[str], object]
 """Shows a line about a fault to the user."""
 
 
 class _ServerState:
-    """A tool server of the settings.
+    """A tool server of the settings, or built-in tools.
 
     Attributes:
         setting: Its settings.
+        purpose: Purpose of built-in tools; "" for a server of the settings.
         is_on: Whether the user has it on.
         server: The server. None if it is not started.
         tools: Its tools.
         hidden: Names of tools that another server has, too, with the name of that server.
+        is_outdated: Whether the tools changed since they were read.
         trouble: Fault of the server; "" without a fault. It is not used until it is turned on
             again.
     """
 
-    def __init__(self, setting: ToolServerSetting, is_on: bool) -> None:
+    def __init__(self, setting: ToolServerSetting, is_on: bool, purpose: str = "") -> None:
         self.setting = setting
         self.is_on = is_on
-        self.server: ToolServer | None = None
+        self.purpose = purpose
+        self.server: ToolSource | None = None
         self.tools: tuple[ServedTool, ...] = ()
         self.hidden: dict[str, str] = {}
+        self.is_outdated = False
         self.trouble = ""
 
     @property
@@ -75,10 +89,14 @@ class _ServerState:
     def line(self) -> str:
         """Line for the list of servers."""
         name = self.setting.name
+        if not self.is_on and self.purpose:
+            return f"{name}: off ({self.purpose})"
         if not self.is_on:
             return f"{name}: off"
         if self.trouble:
             return f"{name}: {self.trouble}; /tools on {name} tries it again"
+        if self.server is None and self.purpose:
+            return f"{name}: on from the next message ({self.purpose})"
         if self.server is None:
             return f"{name}: on, starts with the next message"
 
@@ -97,25 +115,39 @@ class _ServerState:
 
 
 class ToolBox:
-    """The tool servers of the settings.
+    """The tool servers of the settings, and the built-in tools.
 
     Args:
         settings: Settings of tools.
         make_server: Makes a server.
         can_ask: Whether the user can be asked about a call. Otherwise the model gets only tools
             that always run.
+        make_built_in: Makes built-in tools; None if there are none.
     """
 
     def __init__(
-        self, settings: ToolSettings, make_server: MakeServer, can_ask: bool = True
+        self,
+        settings: ToolSettings,
+        make_server: MakeServer,
+        can_ask: bool = True,
+        make_built_in: MakeBuiltIn | None = None,
     ) -> None:
         self._make_server = make_server
+        self._make_built_in = make_built_in
         self._can_ask = can_ask
+        self._chosen = settings.built_in
         self.result_tokens = settings.result_tokens
+        self.folders = list(settings.folders)
+        """Folders with files that may be read."""
+        states = [_ServerState(server, settings.use == "on") for server in settings.servers]
+        names = {server.name for server in settings.servers}
+        for name, purpose in PURPOSES.items():
+            if make_built_in is not None and name not in names:
+                setting = ToolServerSetting(name, always=settings.always)
+                is_on = settings.use == "on" and name in settings.built_in
+                states.append(_ServerState(setting, is_on, purpose))
         self._servers = {
-            server.name: _ServerState(server, settings.use == "on")
-            for server in settings.servers
-            if can_ask or server.always
+            state.setting.name: state for state in states if can_ask or state.setting.always
         }
         self._owners: dict[str, _ServerState] = {}
         """Servers by the names of their tools, until the model gets tools again: a yes to a call
@@ -134,7 +166,7 @@ class ToolBox:
         return any(state.is_usable and state.server is None for state in self._servers.values())
 
     def run_command(self, arguments: str) -> str:
-        """Run the command ``/tools`` and return the list of servers.
+        """Run the command ``/tools`` and return the list of servers and built-in tools.
 
         Raises:
             Refusal: The arguments are wrong.
@@ -142,9 +174,39 @@ class ToolBox:
         if not self._servers:
             return HOW_TO
         word, _, name = arguments.strip().partition(" ")
-        if word:
+        if word.lower() == "allow":
+            self._allow(name.strip())
+        elif word:
             self._turn(word.lower(), name.strip())
-        return "\n".join(state.line for state in self._servers.values())
+        lines = [self._line(state) for state in self._servers.values()]
+        if not self.is_on and self._make_built_in is not None:
+            lines.append(TURN_ON)
+        return "\n".join(lines)
+
+    def _line(self, state: _ServerState) -> str:
+        if state.purpose and state.setting.name == FOLDERS and state.is_on and not self.folders:
+            return f"{FOLDERS}: on, but no folder is allowed (/tools allow FOLDER)"
+        return state.line
+
+    def _allow(self, folder: str) -> None:
+        """Let the model read files of a folder until the program ends."""
+        state = self._servers.get(FOLDERS)
+        if state is None or not state.purpose:
+            raise Refusal("there is no built-in tool for folders here")
+        folder = folder.strip("'\"")
+        path = expanded(folder)
+        if not folder or not path.is_dir():
+            raise Refusal(
+                f"{clean_line(folder, 100) or 'nothing'} is not a folder (/tools allow FOLDER)"
+            )
+        name = str(path.resolve())
+        if name not in self.folders:
+            if len(self.folders) >= _MAX_FOLDERS:
+                raise Refusal(f"no more than {_MAX_FOLDERS} folders can be allowed")
+            self.folders.append(name)
+        state.is_on = True
+        state.trouble = ""
+        state.is_outdated = True
 
     def _turn(self, word: str, name: str) -> None:
         """Turn a server, or all without a name, on or off."""
@@ -152,7 +214,13 @@ class ToolBox:
             arguments = clean_line(f"{word} {name}".strip(), 40)
             names = ", ".join(self._servers)
             raise Refusal(f"unknown option '{arguments}' ({USAGE}: {names})")
-        states = [self._servers[name]] if name else self._servers.values()
+        states = list(self._servers.values())
+        if name:
+            states = [self._servers[name]]
+        elif word == "on":
+            states = [
+                state for state in states if not state.purpose or state.setting.name in self._chosen
+            ]
         for state in states:
             state.is_on = word == "on"
             state.trouble = ""
@@ -162,6 +230,8 @@ class ToolBox:
         state = self._find(tool_name)
         if state is None:
             return ""
+        if state.purpose:
+            return OWN
         return state.setting.name
 
     def runs_always(self, tool_name: str) -> bool:
@@ -189,7 +259,9 @@ class ToolBox:
                 state.tools = ()
                 continue
             server = state.server
-            if server is None or not server.is_running or server.has_new_tools:
+            needs_tools = server is None or not server.is_running or server.has_new_tools
+            if needs_tools or state.is_outdated:
+                state.is_outdated = False
                 self._update_tools(state, is_stopped, report)
 
         self._owners = {}
@@ -223,7 +295,11 @@ class ToolBox:
         """Return the tools of a server, and start it if it does not run."""
         if state.server is not None and state.server.is_running:
             return state.server.list_tools()
-        state.server = self._make_server(state.setting, is_stopped)
+        if state.purpose:
+            assert self._make_built_in is not None
+            state.server = self._make_built_in(state.setting.name, self.folders, is_stopped)
+        else:
+            state.server = self._make_server(state.setting, is_stopped)
         return state.server.start()
 
     def _report_left_out(self, state: _ServerState, report: Report) -> None:
@@ -296,17 +372,23 @@ def call_question(server: str, call: ToolCall) -> str:
 
     It is one line if all arguments fit into it; otherwise each has a line of its own.
     """
+    origin = "" if server == OWN else f' from "{server}"'
     arguments = json.dumps(call.values, ensure_ascii=False) if call.values else ""
     if len(arguments) <= _QUESTION_CHARS and screen_text(arguments) == arguments:
-        return f'Run {f"{call.name} {arguments}".rstrip()} from "{server}"? '
-    return f'Run {call.name} from "{server}"?\n{full_arguments(call)}\n'
+        return f"Run {f'{call.name} {arguments}'.rstrip()}{origin}? "
+    return f"Run {call.name}{origin}?\n{full_arguments(call)}\n"
 
 
 def full_arguments(call: ToolCall) -> str:
-    """Return the arguments of a call, one per line. Control and hidden characters are replaced."""
-    lines = [
-        json.dumps({name: value}, ensure_ascii=False)[1:-1] for name, value in call.values.items()
-    ]
+    """Return the arguments of a call, one per line; text of several lines is indented below its
+    name. Control and hidden characters are replaced."""
+    lines = []
+    for name, value in call.values.items():
+        if isinstance(value, str) and "\n" in value.strip():
+            lines.append(f"{json.dumps(name, ensure_ascii=False)}:")
+            lines += [f"    {line}" for line in value.strip().splitlines()]
+        else:
+            lines.append(json.dumps({name: value}, ensure_ascii=False)[1:-1])
     return screen_text("\n".join(lines) or "(no arguments)")
 
 

@@ -21,6 +21,7 @@ from app.models.library.choose_model import remember_opened
 from app.program import paths
 from app.program.settings import Settings, ToolServerSetting
 from app.session import model_sampling
+from app.tools.built_in.catalog import make_built_in
 from app.tools.mcp.pipe import Pipe
 from app.tools.mcp.server import ServerLimits, ToolServer
 from app.tools.toolbox import ToolBox
@@ -84,7 +85,7 @@ def _no_state_files() -> None:
 
 def tool_box(settings: Settings, can_ask: bool = True) -> ToolBox:
     """Return the tools of the settings; ``can_ask`` says whether the user can confirm calls."""
-    return ToolBox(settings.tools, _tool_server, can_ask)
+    return ToolBox(settings.tools, _tool_server, can_ask, make_built_in)
 
 
 def _tool_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> ToolServer:

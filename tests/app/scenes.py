@@ -24,6 +24,7 @@ from app.machine.tuning.battery_life import EnergyRun, EnergySample
 from app.machine.tuning.race import Race, RaceLane
 from app.models.library.scan import ScanResult
 from app.program import paths
+from app.tools.toolbox import OWN
 from app.tui.chat.writer_choice import WriterChoice
 from app.tui.screens.question import (
     DeleteBranchScreen,
@@ -328,7 +329,7 @@ async def asked_about_call(driver: Driver) -> None:
     call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt"}))
     question = CallQuestion(driver.chat.core.keymap, lambda: 0.0)
     driver.transcript.add(ToolView("", 'list_files {"path": "notes"}', question))
-    driver.chat.run_worker(question.ask("files", call))
+    driver.chat.run_worker(question.ask(OWN, call))
     driver.chat.core.edge.is_asking = True
     driver.chat.core.edge.show_keys()
     await driver.shows("Run read_file")
@@ -527,6 +528,13 @@ SCENES: dict[str, Scene] = {
         "ModelsScreen",
     ),
     "question": Scene(after(talk, asked_about_call)),
+    "tools": Scene(
+        after(
+            talk,
+            say("/tools", sees="turns them on"),
+            say("/tools on", sees="on from the next message"),
+        )
+    ),
     "send-file": Scene(after(talk, asked_about_file), "SendFilesScreen"),
     "delete-branch": Scene(after(talk, asked_about_branch), "DeleteBranchScreen"),
     "writer": Scene(after(talk, asked_about_writer), "OpenConversationScreen"),

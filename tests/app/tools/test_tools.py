@@ -24,10 +24,11 @@ from app.session.events import (
     ToolsNotice,
 )
 from app.session.tool_rounds import ADVICE, open_calls
+from app.tools.built_in.catalog import make_built_in
 from app.tools.mcp.served_tools import ServedTool
 from app.tools.mcp.server import ToolResult, ToolServerError
 from app.tools.mcp.transport import StoppedError
-from app.tools.toolbox import HOW_TO, REFUSED, ToolBox
+from app.tools.toolbox import HOW_TO, OWN, REFUSED, TURN_ON, ToolBox, call_question
 from engine import Sampling
 from engine.errors import BrokenModelError
 from engine.prompt.tools.calls import ToolCall
@@ -417,6 +418,88 @@ def test_without_questions_only_free_tools_exist() -> None:
     assert (
         box.call(ToolCall("more", "{}", "1"), lambda line: None) == "There is no tool of this name."
     )
+
+
+def built_in_box(use: str = "on", **changes: Any) -> ToolBox:
+    settings = ToolSettings(use, 2000, (), **{"built_in": ("calculator", "clock"), **changes})
+    return ToolBox(settings, no_server, make_built_in=make_built_in)
+
+
+def test_built_in_tools_are_used_like_those_of_servers() -> None:
+    box = built_in_box()
+    box.start(lambda: False, lambda line: None)
+    names = [tool["function"]["name"] for tool in box.definitions]
+    assert names == ["calculate", "date_and_time"]
+    assert box.owner_of("calculate") == OWN
+    assert not box.runs_always("calculate"), "the user is asked"
+    call = ToolCall("calculate", '{"expression": "6 * 7"}', "1")
+    assert call_question(OWN, call) == 'Run calculate {"expression": "6 * 7"}? '
+    assert box.call(call, lambda line: None) == "6 * 7 = 42"
+    wrong = ToolCall("calculate", '{"expression": "six"}', "2")
+    assert box.call(wrong, lambda line: None).startswith("The tool reports an error:\n")
+
+
+def test_built_in_tools_are_listed_and_turned_on() -> None:
+    box = built_in_box("off")
+    assert box.run_command("").split("\n") == [
+        "calculator: off (calculates exactly)",
+        "clock: off (date and time)",
+        "folders: off (reads files in folders that you allow)",
+        "documents: off (searches the documents of F6)",
+        "python: off (runs Python in a sandbox)",
+        TURN_ON,
+    ]
+    assert not box.is_on
+    lines = box.run_command("on").split("\n")
+    assert lines[0] == "calculator: on from the next message (calculates exactly)"
+    assert lines[-1].startswith("python: off"), "it is on only by its name"
+    assert box.run_command("on python").split("\n")[-1].startswith("python: on")
+    box.start(lambda: False, lambda line: None)
+    assert box.run_command("").startswith("calculator: on, calculate\n")
+    assert box.run_command("off").startswith("calculator: off")
+    box.start(lambda: False, lambda line: None)
+    assert box.definitions == ()
+
+
+def test_a_folder_is_allowed_until_the_end(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("a lantern")
+    box = built_in_box()
+    box.run_command("on folders")
+    box.start(lambda: False, lambda line: None)
+    assert box.owner_of("read_file") == ""
+    assert "folders: on, but no folder is allowed" in box.run_command("")
+    for folder in ("", str(tmp_path / "missing"), str(tmp_path / "notes.txt")):
+        with pytest.raises(Refusal, match="is not a folder"):
+            box.run_command(f"allow {folder}")
+    box.run_command(f"allow {tmp_path}")
+    box.start(lambda: False, lambda line: None)
+    assert "folders: on, read_file, list_files" in box.run_command("")
+    call = ToolCall("read_file", '{"path": "notes.txt"}', "1")
+    assert box.call(call, lambda line: None) == "a lantern"
+
+
+def test_without_questions_only_free_built_in_tools_exist() -> None:
+    settings = ToolSettings("on", 2000, (), ("calculator", "clock"), always=("calculate",))
+    box = ToolBox(settings, no_server, can_ask=False, make_built_in=make_built_in)
+    box.start(lambda: False, lambda line: None)
+    assert [tool["function"]["name"] for tool in box.definitions] == ["calculate"]
+    assert box.runs_always("calculate")
+
+
+def test_a_server_replaces_the_built_in_tool_of_its_name() -> None:
+    settings = ToolSettings("on", 2000, (ToolServerSetting("clock", ("own",)),), ("clock",))
+    box = ToolBox(
+        settings, lambda setting, is_stopped: Server(is_stopped), make_built_in=make_built_in
+    )
+    box.start(lambda: False, lambda line: None)
+    assert box.owner_of("echo") == "clock"
+    assert box.owner_of("date_and_time") == ""
+
+
+def test_code_in_a_question_keeps_its_lines() -> None:
+    call = ToolCall("run_python", '{"code": "total = 1 + 2 + 3\\nprint(total)\\u001b"}', "1")
+    lines = ["Run run_python?", '"code":', "    total = 1 + 2 + 3", "    print(total)␛", ""]
+    assert call_question(OWN, call).split("\n") == lines
 
 
 def test_permission_for_one_server_is_for_that_server_only() -> None:

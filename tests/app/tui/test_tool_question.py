@@ -53,7 +53,7 @@ async def test_a_tool_call_is_shown_confirmed_and_answered(monkeypatch: pytest.M
         await chat.say("what?")
         first = await question(chat)
         await chat.shows('Run echo from "own"?')
-        await chat.shows("one\\n\\u001b[31mtwo\ufffd")
+        await chat.shows("␛[31mtwo\ufffd")
         await chat.pilot.press("x", "y")  # somebody types on: no answer
         assert await question(chat) is first
         await chat.until(lambda: chat.prompt.text == "xy", "typed letters are in the prompt")

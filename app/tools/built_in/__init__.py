@@ -1,0 +1,1 @@
+"""Tools that come with the program. Each is a tool server without a process of its own."""
