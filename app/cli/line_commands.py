@@ -214,8 +214,27 @@ class LineCommands:
         )
 
     def context(self) -> None:
-        """Say how full the context is."""
-        say(commands.context_line(self._headless.engine_thread))
+        """Show what fills the context."""
+        say_text(commands.context_text(self._headless.engine_thread, self._headless.chat_session))
+
+    def compact(self, argument: str = "") -> None:
+        """Let the model summarize the oldest turns, show its summary, or remove it."""
+        conversation = self._headless.chat_session.conversation
+        if commands.is_compact_show(argument):
+            say_text(commands.summary_shown(conversation))
+        elif commands.is_compact_undo(argument):
+            self._dialogue.say_all(self._headless.remove_summary())
+            say(commands.summary_removed_line(conversation))
+        else:
+            self._dialogue.turn(self._headless.compact)
+
+    def pin(self) -> None:
+        """Pin the conversation to the top of the list, or unpin it."""
+        say(commands.pin(self._headless.chat_session))
+
+    def tag(self, argument: str = "") -> None:
+        """Show the tags of the conversation, or add or remove one."""
+        say(commands.tag(self._headless.chat_session, argument))
 
     def save(self, wanted: str = "") -> None:
         """Save the conversation as a file."""

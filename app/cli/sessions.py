@@ -15,6 +15,7 @@ from typing import BinaryIO
 from app.conversations import list_rows as rows
 from app.conversations.import_file import ForeignConversation, read_conversations
 from app.conversations.journal import Journal
+from app.conversations.mark_rows import Marks
 from app.conversations.state_files import saved_bytes
 from app.conversations.store import ConversationEntry, Store, now_text
 from app.documents.text_file import bounded, open_file
@@ -235,6 +236,8 @@ def _save(foreign: ForeignConversation, store: Store) -> None:
     journal.begin(title=foreign.title)
     journal.set_model(foreign.model, "")
     journal.save_turn_end(foreign.conversation)
+    if foreign.marks != Marks():
+        journal.change_marks(foreign.marks)
     patience_s = _SAVING_PATIENCE_S + len(foreign.conversation.messages) / _MESSAGES_PER_S
     if trouble := journal.close(patience_s):
         raise Refusal(f"not saved: {trouble} (jalopy sessions lists those that are)")

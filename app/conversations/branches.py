@@ -72,8 +72,11 @@ def _with(first: ChatMessage, alternatives: Sequence[Branch], n_older: int) -> C
 def _replace_from(conversation: Conversation, index: int, messages: list[ChatMessage]) -> None:
     conversation.messages[index:] = messages
     # What was dropped to make room for the other branch fits again, or is dropped again.
+    conversation.drop_summaries_beyond(index)
     if conversation.n_dropped > index:
         conversation.n_dropped = 0
+        if conversation.summary is not None:
+            conversation.n_dropped = conversation.summary.n_messages
     conversation.drop_gaps()
     conversation.set_sources()
     # The next message is joined to an unanswered one, as after a restart.

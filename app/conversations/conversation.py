@@ -197,6 +197,21 @@ class PromptMessage:
         return bool(self.pictures) or REFERENCE_START in self.text
 
 
+@record
+class Summary:
+    """A summary that the model reads in place of the oldest messages; these stay saved."""
+
+    text: str
+    """Text for the model: its own summary, and the user's words as they were."""
+    n_messages: int
+    """Number of messages that it replaces."""
+    n_dropped_before: int = 0
+    """Number of messages that had left the context before."""
+
+
+SUMMARY_HEADING = "Summary of the beginning of this conversation, which is no longer shown to you:"
+
+
 @dataclass
 class Conversation:
     """A system prompt and messages, oldest first.
@@ -207,7 +222,9 @@ class Conversation:
     system: str | None = None
     messages: list[ChatMessage] = field(default_factory=list)
     n_dropped: int = 0
-    """Messages at the beginning that no longer fit the context; always whole turns."""
+    """Messages at the beginning that left the context, summarized or not; always whole turns."""
+    summaries: tuple[Summary, ...] = ()
+    """Summaries of the beginning, the shortest beginning first. The last one is in use."""
     has_interrupted_turn: bool = False
     """Whether the program ended before it answered the last message. The next message is joined to
     it.
@@ -232,12 +249,53 @@ class Conversation:
             (message for message in reversed(self.messages) if message.role is Role.ASSISTANT), None
         )
 
+    @property
+    def summary(self) -> Summary | None:
+        """Summary that the model reads; None if there is none."""
+        if not self.summaries:
+            return None
+        return self.summaries[-1]
+
+    @property
+    def system_text(self) -> str:
+        """System prompt of requests: that of the conversation, and the summary; "" for none."""
+        texts = [self.system or ""]
+        if self.summary is not None:
+            texts.append(f"{SUMMARY_HEADING}\n\n{self.summary.text}")
+        return "\n\n".join(filter(None, texts))
+
+    def summarize(self, text: str, n_messages: int) -> None:
+        """Let the model read a summary in place of the first messages."""
+        summary = Summary(text, n_messages, self.n_dropped)
+        self.summaries = (*self.summaries, summary)
+        self.n_dropped = max(self.n_dropped, n_messages)
+
+    def remove_summary(self) -> Summary:
+        """Let the model read the messages of the last summary again, and return it.
+
+        Raises ValueError: there is none.
+        """
+        if self.summary is None:
+            raise ValueError("there is no summary")
+        *earlier, summary = self.summaries
+        self.summaries = tuple(earlier)
+        self.n_dropped = summary.n_dropped_before
+        self.drop_gaps()
+        return summary
+
+    def drop_summaries_beyond(self, n_messages: int) -> None:
+        """Remove summaries of more than the first messages."""
+        self.summaries = tuple(
+            summary for summary in self.summaries if summary.n_messages <= n_messages
+        )
+
     def prompt_messages(self, with_unanswered: bool = True) -> tuple[PromptMessage, ...]:
         """Return the system prompt and the messages of the context for a request."""
         messages = self.messages[self.n_dropped :]
         if not with_unanswered and messages and messages[-1].role is Role.USER:
             messages.pop()
-        system = (PromptMessage(SYSTEM, self.system),) if self.system else ()
+        system_text = self.system_text
+        system = (PromptMessage(SYSTEM, system_text),) if system_text else ()
         return (
             *system,
             *(
@@ -373,6 +431,7 @@ class Conversation:
         cut = self.messages[n_messages:]
         del self.messages[n_messages:]
         self.n_dropped = min(self.n_dropped, n_messages)
+        self.drop_summaries_beyond(n_messages)
         return cut
 
 

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from app.conversations.locks import NAMES, InUseError, StoreError, take
-from app.conversations.tables import BRANCH_TABLES, DOCUMENT_TABLES, TABLES, VERSION
+from app.conversations.tables import (
+    BRANCH_TABLES,
+    DOCUMENT_TABLES,
+    MARK_TABLES,
+    TABLES,
+    VERSION,
+)
 from app.program import paths
 from app.program.small_file import read_bounded, replace_file
 from app.text.clean_text import clean_line
@@ -280,6 +286,9 @@ def upgrade(db: sqlite3.Connection, root: Path) -> None:
             for sql in BRANCH_TABLES:
                 db.execute(sql)
             move_alternatives(db)
+        if version < VERSION:
+            for sql in MARK_TABLES:
+                db.execute(sql)
             db.execute(f"PRAGMA user_version={VERSION}")
 
     with suppress(StoreError, sqlite3.Error):

@@ -14,6 +14,7 @@ from typing import Any
 
 from app.conversations.branches import other_branches
 from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role
+from app.conversations.mark_rows import Marks
 from app.conversations.reply_lines import sources_line, thinking_summary, whole_footer
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
@@ -96,6 +97,7 @@ def to_json(
     now: datetime,
     with_thinking: bool = False,
     title: str = "",
+    marks: Marks | None = None,
 ) -> str:
     """Return the conversation as JSON, with every message, its figures and all branches.
 
@@ -103,9 +105,10 @@ def to_json(
 
     Args:
         title: title of the conversation; "" for none.
+        marks: pin and tags; None for none.
     """
     messages = [_message_values(message, with_thinking) for message in conversation.messages]
-    values = {
+    values: dict[str, Any] = {
         "program": "jalopy",
         "model": model,
         "saved": now.isoformat(timespec="seconds"),
@@ -113,6 +116,12 @@ def to_json(
         "system": conversation.system,
         "messages": messages,
     }
+    if marks is not None and marks.tags:
+        values["tags"] = list(marks.tags)
+    if marks is not None and marks.is_pinned:
+        values["pinned"] = True
+    if conversation.summaries:
+        values["summaries"] = [asdict(summary) for summary in conversation.summaries]
     return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -161,11 +170,18 @@ def choose_path(requested: str, now: datetime, title: str = "", suffix: str = ".
     return path / f"{stem or 'jalopy'}-{now:%Y%m%d-%H%M%S}{suffix}"
 
 
-def save_as(requested: str, conversation: Conversation, model: str, title: str = "") -> str:
+def save_as(
+    requested: str,
+    conversation: Conversation,
+    model: str,
+    title: str = "",
+    marks: Marks | None = None,
+) -> str:
     """Save a conversation as Markdown or JSON, as ``/save`` does, and return a line for the user.
 
     Args:
         title: title of the conversation, which names the file if no name is requested.
+        marks: pin and tags; None for none.
 
     Raises Refusal: the conversation is not saved.
     """
@@ -182,7 +198,7 @@ def save_as(requested: str, conversation: Conversation, model: str, title: str =
         is_json = path.suffix.lower() == ".json"
         with_thinking = _WITH_THINKING in extras
         if is_json:
-            text = to_json(conversation, model, now, with_thinking, title)
+            text = to_json(conversation, model, now, with_thinking, title, marks)
         else:
             with_branches = _WITH_BRANCHES in extras
             text = to_markdown(conversation, model, now, with_thinking, with_branches)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role, can_be_saved
@@ -23,6 +23,7 @@ from app.conversations.import_formats import (
     reader_of,
     text_of,
 )
+from app.conversations.mark_rows import Marks, sound_marks, sound_summaries
 from app.conversations.message_row import UnsoundError
 from app.conversations.store import MOST_MESSAGES, MOST_TITLE_CHARS
 from app.program.refusals import Refusal
@@ -52,6 +53,8 @@ class ForeignConversation:
     """Number of items left out, by a phrase in the singular."""
     model: str = ""
     """Name of the model that wrote the replies; "" if it is not known."""
+    marks: Marks = field(default_factory=Marks)
+    """Pin and tags."""
 
 
 def read_conversations(raw: bytes) -> Iterator[ForeignConversation]:
@@ -132,6 +135,10 @@ def _to_conversation(raw: RawConversation) -> ForeignConversation:
     conversation = Conversation(system)
     for turn in turns[:MOST_MESSAGES]:
         _add_turn(conversation, turn, left_out)
+    summaries = sound_summaries(raw.summaries, len(conversation.messages) - 1)
+    if summaries:
+        conversation.summaries = summaries
+        conversation.n_dropped = summaries[-1].n_messages
     title = clean_line(" ".join(text_of(raw.title).split()), MOST_TITLE_CHARS)
     return ForeignConversation(
         title,
@@ -139,6 +146,7 @@ def _to_conversation(raw: RawConversation) -> ForeignConversation:
         raw.began,
         {phrase: count_ for phrase, count_ in left_out.items() if count_},
         clean_line(text_of(raw.model), MOST_TITLE_CHARS),
+        sound_marks(raw.marks),
     )
 
 

@@ -58,6 +58,9 @@ class RawConversation:
     system: Any = None
     model: Any = None
     """Name of the model that wrote the replies; None if the file has none."""
+    marks: Any = None
+    """Values with pin and tags; None for other programs."""
+    summaries: Any = None
 
 
 Read = Callable[[Any], RawConversation]
@@ -145,6 +148,8 @@ def _own(values: Values) -> RawConversation:
         moment(values.get("saved")),
         system=values.get("system"),
         model=values.get("model"),
+        marks=values,
+        summaries=values.get("summaries"),
     )
 
 

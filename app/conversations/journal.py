@@ -17,8 +17,9 @@ from dataclasses import field, replace
 from itertools import takewhile
 from pathlib import Path
 
-from app.conversations.conversation import Branch, ChatMessage, Conversation, Role
+from app.conversations.conversation import Branch, ChatMessage, Conversation, Role, Summary
 from app.conversations.locks import StoreError
+from app.conversations.mark_rows import Marks, put_context, put_marks
 from app.conversations.session_options import SessionOptions, options_to_json
 from app.conversations.state_files import drop_oldest_states
 from app.conversations.store import (
@@ -228,9 +229,12 @@ class Journal:
         self._written: list[ChatMessage] = []
         self._queued_texts: list[str] = []
         self._n_dropped = 0
-        """State of the database: messages, queued messages, and how many messages left the
-        context.
+        self._summaries: tuple[Summary, ...] = ()
+        """State of the database: messages, queued messages, how many messages left the context,
+        and summaries.
         """
+        self.marks = Marks()
+        """Pin and tags of the conversation."""
         self.title = ""
         self._forked_from = ""
         self._reply_given_to_saver = PartialReply()
@@ -259,6 +263,8 @@ class Journal:
         self._written = []
         self._queued_texts = []
         self._n_dropped = 0
+        self._summaries = ()
+        self.marks = Marks()
         self._written_model = ("", "")
         self.title = title
         self._forked_from = forked_from
@@ -288,12 +294,14 @@ class Journal:
         self.title = saved.title
         self._forked_from = saved.forked_from
         self._n_dropped = saved.conversation.n_dropped
+        self._summaries = saved.conversation.summaries
+        self.marks = saved.marks
         self._written_model = (saved.model, saved.model_path)
         self._saver = SaverThread(open_conversation)
         for position, message in enumerate(self._written[saved.n_rows :], start=saved.n_rows):
             self._add(put_message(position, message, saved.changed), is_durable=False)
         if saved.n_rows < len(self._written):
-            self._add(set_columns(n_dropped=self._n_dropped), is_durable=False)
+            self._add(put_context(self._n_dropped, self._summaries), is_durable=False)
 
     def set_model(self, name: str, path: str) -> None:
         """Set the name and path of the model that writes the next reply."""
@@ -412,11 +420,26 @@ class Journal:
         self._awaits_first_token = False
         self._reply_given_to_saver = PartialReply()
 
-    def save_n_dropped(self, conversation: Conversation) -> None:
-        """Save how many messages left the context."""
-        if self._saver is not None and conversation.n_dropped != self._n_dropped:
-            self._n_dropped = conversation.n_dropped
-            self._add(set_columns(n_dropped=self._n_dropped))
+    def save_context(self, conversation: Conversation) -> None:
+        """Save how many messages left the context, and the summaries of them."""
+        if self._saver is not None:
+            for change in self._context_changes(conversation):
+                self._add(change)
+
+    def _context_changes(self, conversation: Conversation) -> list[Change]:
+        context = (conversation.n_dropped, conversation.summaries)
+        if context == (self._n_dropped, self._summaries):
+            return []
+        self._n_dropped, self._summaries = context
+        return [put_context(*context)]
+
+    def change_marks(self, marks: Marks) -> bool:
+        """Set the pin and the tags. Returns False before the conversation is saved."""
+        if self._saver is None:
+            return False
+        self.marks = marks
+        self._add(put_marks(marks))
+        return True
 
     def save_options(self, conversation: Conversation) -> None:
         """Save the system prompt, and the other choices in the column made for adapters."""
@@ -501,7 +524,11 @@ class Journal:
         if unsaved:
             self._save_model()
         elif is_shorter:
-            changes = [keep_messages(n_shared), put_branches(n_shared, alternatives)]
+            changes = [
+                keep_messages(n_shared),
+                put_branches(n_shared, alternatives),
+                *self._context_changes(conversation),
+            ]
             self._add(_all_of(changes), is_durable=False)
         self._written = list(messages)
         self._is_new = self._is_new and not messages
@@ -515,9 +542,9 @@ class Journal:
                 changes.append(put_message(position, message, self.clock_text()))
             if message is messages[-1] and conversation.awaits_reply:
                 changes.append(mark_used)
+        changes += self._context_changes(conversation)
         if changes:
             self._add(_all_of(changes))
-        self.save_n_dropped(conversation)
 
     def _save_model(self) -> None:
         if self._model not in (self._written_model, ("", "")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from calendar import month_name
 from datetime import date
 
+from app.conversations.mark_rows import tags_text
 from app.conversations.store import ConversationEntry
 from app.text import figures
 from app.text.glyphs import cut
@@ -33,7 +34,10 @@ def row(entry: ConversationEntry, columns: int, now: str) -> str:
     """Return a row of at most ``columns`` columns."""
     size = figures.size(entry.text_bytes + entry.state_bytes)
     day = day_text(entry.changed, now)
-    return _line(entry.title or "(empty)", day, str(entry.n_messages), size, entry.model, columns)
+    title = entry.title or "(empty)"
+    if entry.tags:
+        title = f"{title}  {tags_text(entry.tags)}"
+    return _line(title, day, str(entry.n_messages), size, entry.model, columns)
 
 
 def facts(entry: ConversationEntry) -> str:
@@ -42,6 +46,7 @@ def facts(entry: ConversationEntry) -> str:
         f"started {moment_text(entry.began)}",
         figures.counted(entry.n_messages, "message"),
         branches_text(entry.n_branches),
+        tags_text(entry.tags),
         f"{figures.count(entry.tokens)} tokens written",
         f"text {figures.size(entry.text_bytes)}",
     ]

@@ -45,6 +45,7 @@ from app.conversations.database import (
 )
 from app.conversations.last_exchange import LastExchange, last_exchanges
 from app.conversations.locks import InUseError, Lock, StoreError, take
+from app.conversations.mark_rows import Marks, marks_of, read_summaries, searched_tag
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
 from app.conversations.session_options import options_from_json
 from app.conversations.tables import has_table
@@ -109,6 +110,10 @@ class ConversationEntry:
     text_bytes: int = 0
     state_bytes: int = 0
     """Sizes of the conversation and of its saved states, shared ones included."""
+    is_pinned: bool = False
+    """Whether it comes first in the list."""
+    tags: tuple[str, ...] = ()
+    """Tags in alphabetical order."""
     snippet: str = ""
     """Match of a search in its context, clean and of one line; "" if the title matches."""
 
@@ -137,6 +142,8 @@ class SavedConversation:
     """Number of branches that cannot be read."""
     ignored_options: tuple[str, ...] = ()
     """Names of saved options that cannot be used."""
+    marks: Marks = field(default_factory=Marks)
+    """Pin and tags."""
 
     @property
     def text_to_resend(self) -> str:
@@ -448,13 +455,17 @@ class Store:
         rows = self._rows(sql)
         segments = self.segments_of([row[0] for row in rows])
         branches = self.select(totals_of_branches) or {}
+        marks = self.select(marks_of) or {}
         entries = []
         for row in rows:
             n_branches, tokens, n_bytes = branches.get(row[0], (0, 0, 0))
             entry = _entry(row)
+            mark = marks.get(row[0], Marks())
             entries.append(
                 replace(
                     entry,
+                    is_pinned=mark.is_pinned,
+                    tags=mark.tags,
                     n_branches=n_branches,
                     tokens=entry.tokens + _bounded(tokens),
                     text_bytes=entry.text_bytes + _bounded(n_bytes),
@@ -466,10 +477,16 @@ class Store:
     def search(self, typed: str) -> list[ConversationEntry]:
         """Return the conversations with all words in title, model, day or text, the last used
         first.
+
+        A word such as "#work" is a tag, or the beginning of one.
         """
         entries = self.entries()
         words = typed.lower().split()
         for word in words:
+            tag = searched_tag(word)
+            if tag:
+                entries = [entry for entry in entries if _has_tag(entry, tag)]
+                continue
             texts, branch_texts = self.select(partial(_texts_with, word)) or ({}, {})
             matches = []
             for entry in entries:
@@ -608,6 +625,11 @@ class Store:
             conversation.apply(
                 [set_columns(title=clean_line(title, MOST_TITLE_CHARS))], is_durable=True
             )
+
+    def change_marks(self, conversation_id: str, change: Change) -> None:
+        """Change the pin or the tags of a conversation that is not open."""
+        with closing(self._take(conversation_id)) as conversation:
+            conversation.apply([change], is_durable=True)
 
     def delete(self, conversation_id: str) -> None:
         """Delete a conversation with its states: in the database, its log and its copies."""
@@ -779,6 +801,8 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
         messages.append(interrupted)
     n_lost_branches = _add_branches(db, number, messages)
     conversation.n_dropped = min(_count(n_dropped), len(messages))
+    if conversation.n_dropped:
+        conversation.summaries = read_summaries(db, number, conversation.n_dropped)
     conversation.drop_gaps()
     conversation.set_sources()
     conversation.has_interrupted_turn = conversation.awaits_reply
@@ -795,6 +819,7 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
         n_rows,
         n_lost_branches,
         ignored_options,
+        marks_of(db, [number]).get(number, Marks()),
     )
 
 
@@ -946,6 +971,10 @@ def _texts_with(word: str, db: sqlite3.Connection) -> tuple[dict[int, str], dict
     return texts, texts_of_branches_with(word, db)
 
 
+def _has_tag(entry: ConversationEntry, beginning: str) -> bool:
+    return any(tag.casefold().startswith(beginning) for tag in entry.tags)
+
+
 def _is_in_row(word: str, entry: ConversationEntry) -> bool:
     """Whether a word is in the title, model, day or number of a conversation."""
     row = f"{entry.id} {entry.title} {entry.model} {entry.changed}"
@@ -954,7 +983,8 @@ def _is_in_row(word: str, entry: ConversationEntry) -> bool:
 
 def word_in_texts(typed: str, entry: ConversationEntry) -> str:
     """Return the first word of a search for which a match has a snippet; "" if there is none."""
-    return next((word for word in typed.lower().split() if not _is_in_row(word, entry)), "")
+    words = (word for word in typed.lower().split() if not searched_tag(word))
+    return next((word for word in words if not _is_in_row(word, entry)), "")
 
 
 def _in_the_index(word: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sqlite3
 
-VERSION = 3
+VERSION = 4
 """Version of the tables; ``database.connect`` adds those that an older version lacks."""
 FIRST_TABLES = (
     "CREATE TABLE conversation(id INTEGER PRIMARY KEY, title TEXT, system TEXT, began TEXT, "
@@ -39,10 +39,19 @@ BRANCH_TABLES = (
     "conversation ON DELETE CASCADE, place INTEGER NOT NULL, number INTEGER NOT NULL, "
     "tokens INTEGER, n_bytes INTEGER, text TEXT, more TEXT, UNIQUE(conversation, place, number))",
 )
+MARK_TABLES = (
+    "CREATE TABLE tag(conversation INTEGER NOT NULL REFERENCES conversation ON DELETE CASCADE, "
+    "name TEXT NOT NULL, UNIQUE(conversation, name))",
+    "CREATE TABLE pin(conversation INTEGER PRIMARY KEY REFERENCES conversation ON DELETE CASCADE)",
+    "CREATE TABLE summary(conversation INTEGER NOT NULL REFERENCES conversation ON DELETE "
+    "CASCADE, n_messages INTEGER NOT NULL, n_dropped INTEGER NOT NULL, text TEXT NOT NULL, "
+    "UNIQUE(conversation, n_messages))",
+)
 TABLES = {
     1: FIRST_TABLES,
     2: (*FIRST_TABLES, *DOCUMENT_TABLES),
-    VERSION: (*FIRST_TABLES, *DOCUMENT_TABLES, *BRANCH_TABLES),
+    3: (*FIRST_TABLES, *DOCUMENT_TABLES, *BRANCH_TABLES),
+    VERSION: (*FIRST_TABLES, *DOCUMENT_TABLES, *BRANCH_TABLES, *MARK_TABLES),
 }
 """Tables of each version. Their text must not change: it tells this program's files from others."""
 

@@ -66,9 +66,20 @@ _PIECE = "conversation, more"
 _REMOVED = "conversation, key"
 _LONG_DOCUMENT = "path, name, n_pages, n_lines, n_tokens"
 _DRAFT = "content"
+_MARK_TABLES = {
+    "tag": "conversation, name",
+    "pin": "conversation",
+    "summary": "conversation, n_messages, n_dropped, text",
+}
 _DOCUMENT_TABLES = {"removed_document": _REMOVED, "long_document": _LONG_DOCUMENT}
 _FIRST_TABLES = {"conversation": _CONVERSATION, "message": _MESSAGE, "piece": _PIECE}
-_READ_TABLES = {**_FIRST_TABLES, **_DOCUMENT_TABLES, "draft": _DRAFT, "branch": _BRANCH}
+_READ_TABLES = {
+    **_FIRST_TABLES,
+    **_DOCUMENT_TABLES,
+    "draft": _DRAFT,
+    "branch": _BRANCH,
+    **_MARK_TABLES,
+}
 """Columns of the tables that are read from a damaged database. Segments are left out: the saved
 states that they name can be computed again."""
 
@@ -376,6 +387,11 @@ def _fill(db: sqlite3.Connection, backup_db: sqlite3.Connection) -> int:
             sql = f"SELECT {_BRANCH} FROM branch WHERE conversation=?"
             for branch in backup_db.execute(sql, row[:1]).fetchall():
                 _insert(db, "branch", _BRANCH, branch)
+        for table, columns in _MARK_TABLES.items():
+            if has_table(backup_db, table):
+                sql = f"SELECT {columns} FROM {table} WHERE conversation=?"
+                for mark in backup_db.execute(sql, row[:1]).fetchall():
+                    _insert(db, table, columns, mark)
     for table, columns in _DOCUMENT_TABLES.items():
         if has_table(backup_db, table):
             _take_table(db, backup_db, table, columns)

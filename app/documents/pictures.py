@@ -68,6 +68,12 @@ def about_tokens(size: tuple[int, int]) -> int:
     return min(max(width * height // _PIXELS_PER_TOKEN, _LEAST_TOKENS), _MOST_TOKENS)
 
 
+def about_tokens_in(message: str) -> int:
+    """Estimate the tokens of the pictures that a message refers to."""
+    sizes = ((int(match[1]), int(match[2])) for match in _REFERENCE.finditer(message))
+    return sum(map(about_tokens, sizes))
+
+
 def references_in(message: str) -> Iterator[PictureReference]:
     """Yield the pictures attached to a message, in order."""
     for match in _ATTACHED.finditer(message):

@@ -34,7 +34,8 @@ from app.session import events
 from app.session.events import Event
 from app.session.reply_options import with_remembered, without_command_line
 from app.session.request import Continuation, Request
-from app.session.running import AnswerSet, Running, Snapshot, reply_message
+from app.session.running import AnswerSet, Phase, Running, Snapshot, reply_message
+from app.session.summaries import Summaries
 from app.session.tool_rounds import is_over, open_calls, settled_results
 from app.text.clean_text import clean_text
 from app.text.record import record
@@ -65,18 +66,8 @@ class TurnOutcome:
     """Whether a new conversation has begun."""
     is_repeated: bool = False
     """Whether the reply was empty, and the model is asked once more without tools."""
-
-
-class Phase(Enum):
-    """Activity that must end before the next turn; ``FREE`` if there is none."""
-
-    FREE = "free"
-    LOADING = "loading a model"
-    REREADING = "reading the conversation again"
-    ANSWERING = "answering"
-    CALLING = "calling tools"
-    TUNING = "tuning"
-    ADAPTING = "changing adapters"
+    shown_events: tuple[Event, ...] | None = None
+    """Events to show in place of one about a summary; None if the event itself is shown."""
 
 
 @record
@@ -127,6 +118,7 @@ class ChatSession:
         """Model that is being opened, or was opened last."""
         self._running: Running | None = None
         """Turn that has no complete reply yet; None between two turns."""
+        self.summaries = Summaries(self, engine_thread)
         self._queued: deque[tuple[str, str, float]] = deque()
         """Waiting messages: text, text with large pastes folded, and time of sending."""
         self.recovered_texts: list[str] = []
@@ -327,6 +319,7 @@ class ChatSession:
         # If the copy ends among the dropped messages, all of it fits the context again.
         if original.n_dropped < n_messages:
             copy.n_dropped = original.n_dropped
+            copy.summaries = original.summaries
         copy.drop_gaps()
         copy.has_interrupted_turn = original.has_interrupted_turn
         self.conversation = copy
@@ -451,6 +444,8 @@ class ChatSession:
                 return Admission.FULL
             self._queued.append((text, folded, self._engine_thread.now_s()))
             self._save_queue()
+            if self.summaries.is_writing_automatically:
+                self.stop()
             return Admission.QUEUED
         if self.model is None:
             return Admission.NO_MODEL
@@ -677,6 +672,9 @@ class ChatSession:
 
     def handle(self, event: Event) -> TurnOutcome:
         """Apply an event to the conversation and return its effect."""
+        shown_events = self.summaries.take(event)
+        if shown_events is not None:
+            return TurnOutcome(shown_events=shown_events)
         match event:
             case (
                 events.TextGenerated()
@@ -806,7 +804,7 @@ class ChatSession:
         conversation = self.conversation
         n_dropped = conversation.n_dropped + 2 * n_turns
         conversation.n_dropped = min(n_dropped, len(conversation.messages))
-        self.journal.save_n_dropped(conversation)
+        self.journal.save_context(conversation)
 
     def _finish_loading(self, model: events.ModelLoaded) -> bool:
         """Use the opened model; return whether a new conversation begins with it."""

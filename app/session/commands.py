@@ -12,6 +12,7 @@ from app.backend.engine_thread import EngineThread
 from app.conversations.branches import branches_of, check_room, n_messages_of
 from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
+from app.conversations.mark_rows import Marks, clean_tag, tags_text
 from app.conversations.store import MOST_TITLE_CHARS, model_key
 from app.documents.read import split_wanted
 from app.forms.answer_form import AnswerForm
@@ -29,6 +30,9 @@ from app.program.settings import AUTO, Source
 from app.session.adapters import OFF, adapters_named, described
 from app.session.adapters import USAGE as USAGE_OF_LORA
 from app.session.chat_session import ChatSession
+from app.session.compaction import SHOW, UNDO
+from app.session.compaction import USAGE as USAGE_OF_COMPACT
+from app.session.context_parts import describe_context
 from app.session.reply_options import (
     KEEP,
     RESET,
@@ -42,7 +46,6 @@ from app.session.reply_options import (
     sampling_and_source,
 )
 from app.session.reply_options import USAGE as USAGE_OF_SET
-from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.text.figures import counted
 from app.text.record import record
@@ -223,6 +226,7 @@ def export(chat_session: ChatSession, argument: str) -> str:
         chat_session.conversation,
         chat_session.model.title if chat_session.model is not None else "",
         chat_session.journal.title,
+        chat_session.journal.marks,
     )
 
 
@@ -275,14 +279,83 @@ def choose_tools(engine_thread: EngineThread, argument: str) -> str:
     return HOW_TO
 
 
-def context_line(engine_thread: EngineThread) -> str:
-    """Return how full the context is. Raises Refusal: no model is open."""
+def context_text(engine_thread: EngineThread, chat_session: ChatSession) -> str:
+    """Return what fills the context, a line for each part. Raises Refusal: no model is open."""
     status = engine_thread.status
     if not status.n_ctx:
         raise Refusal(NO_MODEL)
-    share = round(100 * status.context_used / status.n_ctx)
-    used = figures.count(status.context_used)
-    return f"Context: {used} of {figures.count(status.n_ctx)} tokens are used ({share} %)"
+    return describe_context(chat_session.conversation, status.context_used, status.n_ctx)
+
+
+def is_compact_undo(argument: str) -> bool:
+    """Return whether ``/compact`` removes the last summary. Raises Refusal: an unknown word."""
+    word = argument.strip().lower()
+    if word not in ("", UNDO):
+        raise Refusal(USAGE_OF_COMPACT)
+    return word == UNDO
+
+
+def is_compact_show(argument: str) -> bool:
+    """Return whether ``/compact`` shows the summary."""
+    return argument.strip().lower() == SHOW
+
+
+def summary_shown(conversation: Conversation) -> str:
+    """Return the summary that the model reads. Raises Refusal: there is none."""
+    summary = conversation.summary
+    if summary is None:
+        raise Refusal("nothing is summarized in this conversation: /compact does it")
+    heading = f"Summary of the first {summary.n_messages} messages, as the model reads it:"
+    return f"{heading}\n\n{summary.text}"
+
+
+def summary_removed_line(conversation: Conversation) -> str:
+    """Return a line about a summary that was removed."""
+    if conversation.summary is not None:
+        n_messages = conversation.summary.n_messages
+        return f"That summary is removed; the one of the first {n_messages} messages holds again."
+    return "The summary is removed: the model reads the messages themselves again."
+
+
+def pin(chat_session: ChatSession) -> str:
+    """Pin the conversation or unpin it, and return the line to show."""
+    marks = chat_session.journal.marks
+    marks = replace(marks, is_pinned=not marks.is_pinned)
+    _change_marks(chat_session, marks)
+    if marks.is_pinned:
+        return "pinned: this conversation comes first in the list"
+    return "no longer pinned"
+
+
+def tag(chat_session: ChatSession, argument: str) -> str:
+    """Show the tags of the conversation, or add or remove one, and return the line to show."""
+    marks = chat_session.journal.marks
+    if argument:
+        marks = with_changed_tag(marks, argument)
+        _change_marks(chat_session, marks)
+    if not marks.tags:
+        return "no tags (/tag NAME adds one)"
+    return f"tags: {tags_text(marks.tags)}"
+
+
+def with_changed_tag(marks: Marks, typed: str) -> Marks:
+    """Return marks with a typed tag, or without it if a minus comes first.
+
+    Raises Refusal: it is not a tag.
+    """
+    name = clean_tag(typed)
+    if not name:
+        raise Refusal("a tag is a word of letters or digits, such as work")
+    if typed.lstrip().startswith("-"):
+        return marks.without_tag(name)
+    return marks.with_tag(name)
+
+
+def _change_marks(chat_session: ChatSession, marks: Marks) -> None:
+    if chat_session.journal.is_private:
+        raise Refusal("a private conversation is not saved, so it is in no list")
+    if not chat_session.journal.change_marks(marks):
+        raise Refusal("nothing is saved yet: pins and tags need a first message")
 
 
 def requested_threads(

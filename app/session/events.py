@@ -164,6 +164,26 @@ class TurnsDropped(Event):
 
 
 @record
+class ConversationCompacted(Event):
+    """Event of ``ChatSession``: a summary has taken the place of the oldest messages."""
+
+    n_messages: int
+    """Number of messages that are summarized now."""
+    n_tokens: int
+    """Estimated number of tokens that the summary replaces."""
+    n_summary_tokens: int
+    """Estimated number of tokens of the summary."""
+
+
+@record
+class CompactionEnded(Event):
+    """Event of ``ChatSession``: no summary was written, and nothing has changed."""
+
+    trouble: str = ""
+    """Reason; empty if the user stopped it."""
+
+
+@record
 class TitleWritten(Event):
     """The model has written a title for a conversation: clean, one short line."""
 

@@ -184,6 +184,20 @@ class HeadlessChat:
             self._awaited = events.ConversationResumed
         return self._follow()
 
+    def compact(self) -> Iterator[events.Event]:
+        """Let the model summarize the oldest turns. Raises Refusal: there is too little."""
+        self._finish_earlier()
+        return self._follow_turn(self.chat_session.summaries.begin(), "no model is loaded")
+
+    def remove_summary(self) -> Iterator[events.Event]:
+        """Let the model read the messages of the last summary again. Raises Refusal: there is
+        none."""
+        self._finish_earlier()
+        self.chat_session.summaries.remove()
+        if self.chat_session.model is not None and self.chat_session.has_context:
+            self._awaited = events.ConversationResumed
+        return self._follow()
+
     def complete(self, text: str) -> Iterator[events.Event]:
         """Continue a plain text, outside the conversation."""
         self._finish_earlier()
@@ -329,6 +343,8 @@ class HeadlessChat:
             self._is_completing = not isinstance(event, EndOfTurn)
         else:
             outcome = self.chat_session.handle(event)
+            if outcome.shown_events is not None:
+                return [*to_show, *outcome.shown_events]
             self.is_restored = self.is_restored or outcome.is_restored
             if outcome.is_repeated:
                 event = events.EmptyReplyRepeated()

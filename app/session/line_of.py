@@ -64,6 +64,12 @@ def line_of(
                     event.n_turns, event.n_tokens, event.read_tokens, event.read_s
                 )
             )
+        case events.ConversationCompacted():
+            return EventLine(compacted_line(event))
+        case events.CompactionEnded():
+            if event.trouble:
+                return EventLine(f"not summarized: {event.trouble}", is_error=True)
+            return EventLine("stopped: nothing is summarized, and the conversation is as it was")
         case events.MessagesJoined():
             return EventLine(SENT_TOGETHER)
         case events.PendingMessageLeftOut():
@@ -93,6 +99,15 @@ def line_of(
         case events.ToolsNotice():
             return EventLine(event.line, event.is_fault)
     return None
+
+
+def compacted_line(event: events.ConversationCompacted) -> str:
+    """Return a line about a summary that the model reads from now on."""
+    return (
+        f"The model now reads a summary of the first {event.n_messages} messages: "
+        f"about {count(event.n_summary_tokens)} tokens instead of {count(event.n_tokens)}. "
+        "Their text stays here. /compact show shows the summary, /compact undo removes it."
+    )
 
 
 def empty_reply_line(conversation: Conversation, advice: str = "/regen asks again") -> str:

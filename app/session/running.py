@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from app.backend.reply_text import ReplyCollector
 from app.conversations.branches import branches_of
-from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role
+from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role, Summary
 from app.reply.thinking import Thinking
 from app.session import events
 from app.session.request import Continuation
 from app.text.record import record
+
+
+class Phase(Enum):
+    """Activity that must end before the next turn; ``FREE`` if there is none."""
+
+    FREE = "free"
+    LOADING = "loading a model"
+    REREADING = "reading the conversation again"
+    ANSWERING = "answering"
+    CALLING = "calling tools"
+    TUNING = "tuning"
+    ADAPTING = "changing adapters"
+    COMPACTING = "summarizing"
 
 
 @record
@@ -21,12 +35,16 @@ class Snapshot:
     messages: tuple[ChatMessage, ...]
     n_dropped: int
     has_interrupted_turn: bool
+    summaries: tuple[Summary, ...] = ()
 
     @classmethod
     def of(cls, conversation: Conversation) -> Snapshot:
         """Return a snapshot of a conversation."""
         return cls(
-            tuple(conversation.messages), conversation.n_dropped, conversation.has_interrupted_turn
+            tuple(conversation.messages),
+            conversation.n_dropped,
+            conversation.has_interrupted_turn,
+            conversation.summaries,
         )
 
     def restore(self, conversation: Conversation) -> None:
@@ -34,6 +52,7 @@ class Snapshot:
         conversation.messages[:] = self.messages
         conversation.n_dropped = max(self.n_dropped, conversation.n_dropped)
         conversation.has_interrupted_turn = self.has_interrupted_turn
+        conversation.summaries = self.summaries
 
 
 @dataclass

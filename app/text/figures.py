@@ -140,12 +140,19 @@ def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float |
     )
 
 
-def context_nearly_full(used: int, n_ctx: int, may_grow: bool) -> str:
+def context_nearly_full(used: int, n_ctx: int, may_grow: bool, compact: str = "off") -> str:
     """Describe how full the context is, and what happens then.
 
     Args:
         may_grow: whether the model supports a larger context.
+        compact: value of the setting ``compact``.
     """
+    if compact == "ask":
+        summary = "/compact lets the model summarize them instead; "
+    elif compact == "on":
+        summary = "While you pause, the model summarizes them instead; "
+    else:
+        summary = ""
     if may_grow:
         hint = "; a larger context_size holds more"
     else:
@@ -153,5 +160,5 @@ def context_nearly_full(used: int, n_ctx: int, may_grow: bool) -> str:
     return (
         f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. "
         f"When it is full, the oldest turns are dropped from it (never the system prompt). "
-        f"/new starts a new conversation{hint}."
+        f"{summary}/new starts a new conversation{hint}."
     )

@@ -17,6 +17,7 @@ LIVE_SETTINGS = (
     "prefill_while_typing",
     "search_by_meaning",
     "write_titles",
+    "compact",
     "notify",
 )
 """Settings that take effect at once, besides those of ``[sampling]``."""

@@ -30,6 +30,7 @@ from app.session.line_of import resumed_phrases
 from app.session.reply_options import describe_options
 from app.text import figures
 from app.text.clean_text import clean_line
+from app.tui.chat.compacting import mark_of_context
 from app.tui.chat.core import CONTINUE_OFFER, NO_REPLY, NOT_IN_CONVERSATION, ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.editing import MessageEditing
@@ -37,7 +38,6 @@ from app.tui.chat.writer_choice import WriterChoice, other_writer, weigh
 from app.tui.screens import make_screen
 from app.tui.widgets.message_view import MessageView, Note
 
-_DROPPED_ABOVE = "---- the model no longer sees what is above ----"
 _TITLE_CHARS = 40
 _OFFERED_TITLE_CHARS = 30
 """Limit on the title of the offered conversation, which has one row of the greeting."""
@@ -308,7 +308,7 @@ class ConversationFlow:
         await self._core.transcript.fill(conversation.messages)
         if 0 < conversation.n_dropped < len(conversation.messages):
             first = conversation.messages[conversation.n_dropped]
-            self._core.transcript.divide(first, _DROPPED_ABOVE)
+            self._core.transcript.divide(first, mark_of_context(conversation))
 
     async def clear_transcript(self) -> None:
         """Remove all messages but those that wait for their turn."""
@@ -346,14 +346,17 @@ class ConversationFlow:
         if is_nearly_full and not self._has_announced_limit:
             self._has_announced_limit = True
             may_grow = model is not None and model.context_may_grow
-            line = figures.context_nearly_full(status.context_used, status.n_ctx, may_grow)
+            line = figures.context_nearly_full(
+                status.context_used, status.n_ctx, may_grow, self._core.settings.compact
+            )
             self._core.say(line)
 
     def show_dropped(self, event: TurnsDropped) -> None:
         """Say which turns the model no longer sees, and mark where they end."""
         first = self._core.chat_session.first_in_context
         if first is not None:
-            self._core.transcript.divide(first, _DROPPED_ABOVE)
+            mark = mark_of_context(self._core.chat_session.conversation)
+            self._core.transcript.divide(first, mark)
         self._core.say(
             figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s)
         )
@@ -465,9 +468,19 @@ class ConversationFlow:
             core.say(f'Delete "{title}" and its cached reading? /delete yes deletes it')
 
     def action_context(self) -> None:
-        """Say how full the context is."""
+        """Show what fills the context."""
         with self._core.refusals_said():
-            self._core.say(commands.context_line(self._core.engine_thread))
+            self._core.say(commands.context_text(self._core.engine_thread, self._core.chat_session))
+
+    def action_pin(self) -> None:
+        """Pin the conversation to the top of the list, or unpin it."""
+        with self._core.refusals_said(is_error=False):
+            self._core.say(commands.pin(self._core.chat_session))
+
+    def action_tag(self, argument: str = "") -> None:
+        """Show the tags of the conversation, or add or remove one."""
+        with self._core.refusals_said(is_error=False):
+            self._core.say(commands.tag(self._core.chat_session, argument))
 
     async def fork_here(self, view: MessageView) -> None:
         """Continue with a copy of the conversation that ends with the turn of a message."""

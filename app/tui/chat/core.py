@@ -239,7 +239,9 @@ class PromptEdge:
         is_answering = core.chat_session.is_answering
         stop = ""
         has_other_use = self.is_reading_files or isinstance(core.screen.focused, MessageView)
-        if self.is_asking and not has_other_use:
+        if core.chat_session.summaries.is_writing and not has_other_use:
+            stop = core.keymap.hint("chat.stop", "stops the summary")
+        elif self.is_asking and not has_other_use:
             stop = core.keymap.hint("chat.stop", "refuses the call")
         elif not has_other_use and (is_answering or core.chat_session.is_calling):
             stop = self._stop_hint

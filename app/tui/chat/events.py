@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -19,6 +19,7 @@ from app.session.line_of import empty_reply_line
 from app.text import figures
 from app.text.glyphs import choose_glyphs
 from app.tui.chat.answer_choice import AnswerChoice
+from app.tui.chat.compacting import CompactionPart
 from app.tui.chat.composer import Composer
 from app.tui.chat.conversation_flow import ConversationFlow
 from app.tui.chat.conversation_upkeep import ConversationUpkeep
@@ -232,6 +233,7 @@ class EventDisplay:
         answers: AnswerChoice,
         tools: ToolCalls,
         performance: PerformanceWatch,
+        compaction: CompactionPart,
         continue_reading: Callable[[], None],
     ) -> None:
         self._core = core
@@ -246,6 +248,7 @@ class EventDisplay:
         self._answers = answers
         self._tools = tools
         self._performance = performance
+        self._compaction = compaction
         self._continue_reading = continue_reading
         self._focuses_stopped = False
         """Whether the reply that is being stopped gets the focus."""
@@ -253,6 +256,9 @@ class EventDisplay:
     async def show(self, event: Event) -> None:
         """Change the conversation by an event, then show it."""
         outcome = self._core.chat_session.handle(event)
+        if outcome.shown_events is not None:
+            self._show_summary(outcome.shown_events)
+            return
         match event:
             case events.TextGenerated():
                 self._turn_views.reply().body.append(event.text)
@@ -322,6 +328,13 @@ class EventDisplay:
             case _:
                 self._core.say_event(event)
 
+    def _show_summary(self, shown_events: Sequence[Event]) -> None:
+        """Show the end of a summary, and send the next message if one waits."""
+        for event in shown_events:
+            self._compaction.show(event)
+            self._composer.ask_next()
+        self._core.edge.show_keys()
+
     # ---- the end of a turn
 
     def stop_reply(self) -> None:
@@ -361,6 +374,7 @@ class EventDisplay:
         self._welcome.describe_machine(event)
         self._welcome.name_real_model()
         self._upkeep.request_title_soon()
+        self._compaction.request_soon()
         # The message may have brought files.
         if any(message.folded for message in core.chat_session.conversation.messages[-2:]):
             core.documents.invalidate()

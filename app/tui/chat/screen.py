@@ -22,6 +22,7 @@ from app.tui.actions import ACTIONS, Action
 from app.tui.bindings import bindings
 from app.tui.chat.answer_choice import AnswerChoice
 from app.tui.chat.branch_actions import BranchActions
+from app.tui.chat.compacting import CompactionPart
 from app.tui.chat.composer import Composer
 from app.tui.chat.conversation_flow import ConversationFlow
 from app.tui.chat.conversation_upkeep import ConversationUpkeep
@@ -119,6 +120,7 @@ class ChatScreen(Screen[None]):
         self.branches = BranchActions(core, self.editing, self.conversations)
         self.answers = AnswerChoice(core, self.composer.ask_next, self.branches.show)
         self.tools = ToolCalls(core, self.turn_views)
+        self.compaction = CompactionPart(core)
         self.events = EventDisplay(
             core,
             self.turn_views,
@@ -132,6 +134,7 @@ class ChatScreen(Screen[None]):
             self.answers,
             self.tools,
             self.performance,
+            self.compaction,
             continue_reading=self._read_documents,
         )
 
@@ -209,6 +212,7 @@ class ChatScreen(Screen[None]):
             self.answers,
             self.tools,
             self.find,
+            self.compaction,
         )
 
     def method_of_part(self, name: str) -> Callable[..., Any]:

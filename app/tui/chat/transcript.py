@@ -135,15 +135,18 @@ class Transcript(VerticalScroll, can_focus=False):
         """Show a dividing line above a message; an older one is removed."""
         line = Note(text)
         line.add_class(_DIVIDER)
-        self.drop([entry for entry in self._entries() if entry.has_class(_DIVIDER)])
-        self._earlier = [entry for entry in self._earlier if not _is_divider(entry)]
-
+        self.remove_divider()
         index = self._earlier_index(message)
         view = self._mounted_view(message)
         if index is not None:
             self._earlier.insert(index, line)
         elif view is not None:
             self._messages.mount(line, before=view)
+
+    def remove_divider(self) -> None:
+        """Remove the dividing line."""
+        self.drop([entry for entry in self._entries() if entry.has_class(_DIVIDER)])
+        self._earlier = [entry for entry in self._earlier if not _is_divider(entry)]
 
     def drop(self, entries: Sequence[Entry]) -> None:
         """Remove messages or notes."""
@@ -239,9 +242,23 @@ class Transcript(VerticalScroll, can_focus=False):
             self.anchor()
         if len(entries) <= MAX_MOUNTED or self.is_scrolled_up:
             return
-        old = entries[:-MOUNTED_AFTER_TRIM]
-        self._earlier += [entry.copy() for entry in old]
-        self.drop(old)
+        self._unmount(entries[:-MOUNTED_AFTER_TRIM])
+
+    def fold_before(self, message: ChatMessage) -> None:
+        """Unmount everything above a message and the dividing line above it."""
+        view = self._mounted_view(message)
+        if view is None:
+            return
+        entries = self._entries()
+        old = entries[: entries.index(view)]
+        if old and _is_divider(old[-1]):
+            old.pop()
+        self._unmount(old)
+
+    def _unmount(self, entries: Sequence[Entry]) -> None:
+        """Move the first entries to the earlier ones."""
+        self._earlier += [entry.copy() for entry in entries]
+        self.drop(entries)
         self._show_earlier_line()
 
     def show_earlier(self, n_entries: int = EARLIER_AT_ONCE) -> bool:

@@ -18,6 +18,7 @@ from app.conversations import list_rows as rows
 from app.conversations.database import cause_of
 from app.conversations.last_exchange import LastExchange
 from app.conversations.locks import StoreError
+from app.conversations.mark_rows import Marks, put_marks, sound_tags
 from app.conversations.state_files import saved_bytes
 from app.conversations.store import MOST_TITLE_CHARS, ConversationEntry, Store, word_in_texts
 from app.program.background import in_background
@@ -37,6 +38,7 @@ _TITLE_CHARS = 40
 _WHOLE_HINT_COLUMNS = 80
 """Width of the screen from which the hint next to the title is whole, in columns."""
 _EMPTY = "No saved conversations yet: each is listed here after its first message."
+_PINNED = "Pinned"
 _NO_MATCH = "No conversation has all these words."
 
 
@@ -45,7 +47,7 @@ class SearchResult:
     """Conversations that match, and what they take on disk."""
 
     hits: tuple[ConversationEntry, ...] = ()
-    """Matches, the latest day first, and within a day the last used first."""
+    """Matches, pinned ones first, then the latest day, and within a day the last used first."""
     exchanges: dict[str, LastExchange] = field(default_factory=dict)
     """Last exchange of each match by its id."""
     n_bytes: int = 0
@@ -71,6 +73,8 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         self._chat = chat
         self._chat_session = chat.core.chat_session
         self._store = chat.core.storage.store
+        self._edits_tags = False
+        """Whether the tags of the edited conversation are being typed, instead of its title."""
         self._delete_id = ""
         """Id of the conversation that the next search deletes first; empty if none."""
         self._running_search: Future[SearchResult] | None = None
@@ -118,7 +122,9 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         return self._result.hits
 
     def group_of(self, item: ConversationEntry) -> str:
-        """Return the part of the past in which a conversation was last used."""
+        """Return the part of the past in which a conversation was last used, unless it is pinned."""
+        if item.is_pinned:
+            return _PINNED
         return rows.period_of(item.changed, self._chat_session.journal.clock_text())
 
     def is_same(self, item: ConversationEntry, other_item: ConversationEntry) -> bool:
@@ -153,13 +159,15 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
 
     def context_line(self) -> str:
         """Return the new title as typed, or the filter, or a hint."""
+        if self.edited_item is not None and self._edits_tags:
+            return f"Tags: {self.new_text}_"
         if self.edited_item is not None:
             return f"New title: {self.new_text}_"
         if self.filter_text:
             return f"filter: {self.filter_text}_"
         if self.size.width < _WHOLE_HINT_COLUMNS:
-            return "type to search"
-        return "type to search in titles and texts"
+            return "type to search (#tag)"
+        return "type to search in titles and texts, or #tag"
 
     def state_line(self) -> str:
         """Return the number of matches and their size on disk."""
@@ -208,11 +216,13 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
     def key_words(self, item: ConversationEntry | None) -> dict[str, str]:
         """Return the effects of keys, by the names of their actions."""
         if self.edited_item is not None:
-            return {"open": "save the title", "leave": "cancel"}
+            what = "tags" if self._edits_tags else "title"
+            return {"open": f"save the {what}", "leave": "cancel"}
         back = "clear the filter" if self.filter_text else "back"
         if item is None:
             return {"leave": back}
         words = {"open": "open", "rename": "rename", "delete": "delete"}
+        words |= {"pin": "unpin" if item.is_pinned else "pin", "tag": "tags"}
         words |= {"export": "Markdown", "export_json": "JSON"}
         if item.state_bytes:
             words["free"] = "free its state"
@@ -221,8 +231,10 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
     # ---- actions
 
     def action_open(self) -> None:
-        """Open the highlighted conversation, or save the title that is being edited."""
-        if self.edited_item is not None:
+        """Open the highlighted conversation, or save what is being edited."""
+        if self.edited_item is not None and self._edits_tags:
+            self._save_tags(self.edited_item)
+        elif self.edited_item is not None:
             self._rename(self.edited_item)
         elif (entry := self.highlighted()) is None:
             return
@@ -236,10 +248,42 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         """Start to edit the title of the highlighted conversation."""
         entry = self.highlighted()
         if entry is not None:
-            self.edited_item = entry
-            self.pending_delete = None
-            self.new_text = entry.title
-            self.say("")
+            self._edits_tags = False
+            self._begin_edit(entry, entry.title)
+
+    def action_tag(self) -> None:
+        """Start to edit the tags of the highlighted conversation."""
+        entry = self.highlighted()
+        if entry is not None:
+            self._edits_tags = True
+            self._begin_edit(entry, " ".join(entry.tags))
+
+    def _begin_edit(self, entry: ConversationEntry, text: str) -> None:
+        self.edited_item = entry
+        self.pending_delete = None
+        self.new_text = text
+        self.say("")
+
+    def _save_tags(self, entry: ConversationEntry) -> None:
+        self.edited_item = None
+        tags = sound_tags(self.new_text.split())
+        self._change_marks(entry, Marks(entry.is_pinned, tags))
+
+    def action_pin(self) -> None:
+        """Pin the highlighted conversation to the top, or unpin it."""
+        entry = self.highlighted()
+        if entry is not None:
+            self._change_marks(entry, Marks(not entry.is_pinned, entry.tags))
+
+    def _change_marks(self, entry: ConversationEntry, marks: Marks) -> None:
+        journal = self._chat_session.journal
+        if self._is_live(entry):
+            journal.change_marks(marks)
+            journal.wait_until_saved(1.0)
+        else:
+            change = partial(self._store.change_marks, entry.id, put_marks(marks))
+            self._try(change, "Not changed")
+        self.restart_search()
 
     def _rename(self, entry: ConversationEntry) -> None:
         self.edited_item = None
@@ -299,7 +343,9 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
             now = datetime.now().astimezone()
             path = export.choose_path("", now, entry.title, f".{extension}")
             if extension == "json":
-                text = export.to_json(saved.conversation, saved.model, now, True, entry.title)
+                text = export.to_json(
+                    saved.conversation, saved.model, now, True, entry.title, saved.marks
+                )
             else:
                 text = export.to_markdown(saved.conversation, saved.model, now, True, True)
             export.write_new(path, text)
@@ -331,7 +377,11 @@ def _search(store: Store, filter_text: str, delete_id: str) -> SearchResult:
         except StoreError as error:
             trouble = f"Not deleted: {error}"
         # Sorting keeps the order of use within a day.
-        hits = sorted(store.search(filter_text), key=lambda hit: hit.changed[:10], reverse=True)
+        hits = sorted(
+            store.search(filter_text),
+            key=lambda hit: (hit.is_pinned, hit.changed[:10]),
+            reverse=True,
+        )
         ids = [hit.id for hit in hits]
         n_bytes = sum(hit.text_bytes for hit in hits) + store.state_bytes(ids)
         states_bytes = saved_bytes()

@@ -277,6 +277,7 @@ TITLES = {
     "save_conversations": "Save conversations",
     "resume": "At the start",
     "write_titles": "Write titles",
+    "compact": "Summarize a full context",
     "keep_kv_states": "Save what was read",
     "kv_states_quota_gb": "Disk for saved states (GB)",
     "sampling.temperature": "Temperature",

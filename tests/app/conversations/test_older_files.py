@@ -17,6 +17,7 @@ from app.conversations.database import BACKUPS, MARK_NAME, NAME, VERSION
 from app.conversations.document_list import list_documents
 from app.conversations.drafts import save_drafts, take_drafts
 from app.conversations.locks import StoreError
+from app.conversations.mark_rows import Marks, put_marks
 from app.conversations.older_files import LONG_NAME, REMOVED_NAME, VECTORS_NAME, vectors_path
 from app.conversations.store import Store
 from app.conversations.upkeep import check_and_copy
@@ -25,6 +26,10 @@ from tests.app.conversations.talk import saved_talk, texts_in
 
 BEGAN = "2026-11-21T10:00:00+00:00"
 LONG_DOCUMENTS = [["/a.pdf", "a.pdf", 12, 340, 5000], ["/b.txt", "b.txt", 0, 7, 20]]
+
+
+MARKS = ("tag", "pin", "summary")
+"""Tables that version 3 lacks."""
 
 
 @pytest.fixture
@@ -37,7 +42,7 @@ def texts(root: Path) -> list[str]:
     """Texts of a conversation that version 1 saved, with a document list next to it."""
     texts = saved_talk(root)
     with closing(sqlite3.connect(root / NAME)) as db, db:
-        for table in ("removed_document", "long_document", "draft", "branch"):
+        for table in ("removed_document", "long_document", "draft", "branch", *MARKS):
             db.execute(f"DROP TABLE {table}")
         db.execute("PRAGMA user_version=1")
     marks = [f"key 1 {BEGAN}", "other 1 2020-01-01", "lost 7 None", "unsound", "x y z", 3]
@@ -102,7 +107,8 @@ def test_version_2_is_upgraded_with_its_alternative_replies(root: Path) -> None:
     texts = saved_talk(root)
     other = {"text": "Another answer.", "ending": "complete", "ids": [4, 5], "raw": None}
     with closing(sqlite3.connect(root / NAME)) as db, db:
-        db.execute("DROP TABLE branch")
+        for table in ("branch", *MARKS):
+            db.execute(f"DROP TABLE {table}")
         for place in (1, 3):
             (json_text,) = db.execute("SELECT more FROM message WHERE place=?", (place,)).fetchone()
             others = [other, other] if place == 1 else [{**other, "ending": "never"}]
@@ -123,6 +129,34 @@ def test_version_2_is_upgraded_with_its_alternative_replies(root: Path) -> None:
     assert list(rows(root, "SELECT place FROM branch")) == [(1,), (1,)]
     assert list(rows(root, "PRAGMA user_version")) == [(VERSION,)]
     assert [entry.n_branches for entry in Store(root).search("another answer")] == [2]
+
+
+def of_version_3(root: Path) -> list[str]:
+    """Return the texts of a conversation that version 3 saved."""
+    texts = saved_talk(root)
+    with closing(sqlite3.connect(root / NAME)) as db, db:
+        for table in MARKS:
+            db.execute(f"DROP TABLE {table}")
+        db.execute("PRAGMA user_version=3")
+    return texts
+
+
+def test_version_3_is_opened_and_takes_pins_tags_and_summaries(root: Path) -> None:
+    texts = of_version_3(root)
+    assert texts_in(root) == texts
+    assert list(rows(root, "PRAGMA user_version")) == [(VERSION,)]
+    Store(root).change_marks("000001", put_marks(Marks(True, ("work",))))
+    assert Store(root).read("000001").marks == Marks(True, ("work",))
+
+
+def test_version_3_is_read_if_it_cannot_be_upgraded(root: Path) -> None:
+    texts = of_version_3(root)
+    with patch.object(database, "upgrade"):
+        assert texts_in(root) == texts
+        assert Store(root).read("000001").marks == Marks()
+        assert [hit.tags for hit in Store(root).search("")] == [()]
+        Store(root).change_marks("000001", put_marks(Marks(True)))
+    assert list(rows(root, "PRAGMA user_version")) == [(3,)]
 
 
 def test_a_copy_of_version_1_still_repairs(root: Path, texts: list[str]) -> None:

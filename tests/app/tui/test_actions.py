@@ -182,6 +182,8 @@ def test_suggestions_narrow_while_typing_and_stop_at_arguments():
         ("tokens", "context"),
         ("preset", "persona"),
         ("search", "conversations"),
+        ("summary", "compact"),
+        ("favourite", "pin"),
         ("fork", "fork"),
         ("delete", "delete"),
     ],
@@ -190,7 +192,7 @@ def test_words_of_other_programs_are_commands(word, command):
     assert find_command(word).command == command
 
 
-@pytest.mark.parametrize("word", ["undo", "compact", "image", "login"])
+@pytest.mark.parametrize("word", ["undo", "image", "login"])
 def test_other_commands_have_advice(word):
     assert find_command(word) is None
     assert advice_on(word)
