@@ -18,6 +18,8 @@ from unittest.mock import patch
 
 import pytest
 
+from app.conversations.mark_rows import Marks, put_marks
+from app.conversations.store import Store
 from app.documents.passages import whole
 from app.documents.read import Document
 from app.machine.tuning.battery_life import EnergyRun, EnergySample
@@ -183,6 +185,27 @@ async def listed(driver: Driver) -> None:
     driver.chat.core.chat_session.journal.clock_text = lambda: "2026-11-21T10:05:00+00:00"
     await driver.ask("How do I clean the fan of one?")
     await driver.until(lambda: driver.chat.core.chat_session.journal.wait_until_saved(0), "saved")
+
+
+async def marked(driver: Driver) -> None:
+    """Save two conversations, pin the older one and tag it."""
+    await listed(driver)
+    Store().change_marks("000001", put_marks(Marks(True, ("fans", "laptop"))))
+
+
+async def compacted(driver: Driver) -> None:
+    """Hold a conversation whose first two turns are summarized."""
+    for question in ("My laptop is called Kea. Why is it hot?", "And its fan?", "And its battery?"):
+        await driver.ask(question)
+    await driver.say("/compact")
+    await driver.note("The model now reads a summary")
+    await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
+
+
+def long_turns() -> Script:
+    """Three long replies, and a summary of the first two."""
+    words = [[f" word{n}" for n in range(110)] for _ in range(3)]
+    return Script(replies=[*words, tokens("- Kea is hot: dust in the fan.")], n_ctx=1024)
 
 
 async def shelved(driver: Driver) -> None:
@@ -447,6 +470,16 @@ SCENES: dict[str, Scene] = {
         say("Talk.", sees="nearly full"),
         script=lambda: Script(replies=[[f" word{n}" for n in range(230)]], n_ctx=256),
     ),
+    "context": Scene(
+        after(compacted, say("/context", sees="Context:")),
+        script=long_turns,
+        sizes=((80, 24), (60, 20), (120, 40)),
+    ),
+    "summary": Scene(
+        after(compacted, say("/compact show", sees="Summary of")),
+        script=long_turns,
+        sizes=((80, 24), (60, 20), (120, 40)),
+    ),
     "commands": Scene(press("slash", "t", sees="/think")),
     "help": Scene(press("f1", sees="Help"), "HelpScreen"),
     "help-message": Scene(after(talk, press("ctrl+up", "f1", sees="Help")), "HelpScreen"),
@@ -484,7 +517,7 @@ SCENES: dict[str, Scene] = {
         found=scripted_models.NOTHING,
     ),
     "conversations": Scene(
-        after(listed, press("f8", sees="old laptops get slow")), "ConversationsScreen"
+        after(marked, press("f8", sees="old laptops get slow")), "ConversationsScreen"
     ),
     "conversations-search": Scene(
         after(

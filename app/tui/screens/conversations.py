@@ -166,8 +166,8 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         if self.filter_text:
             return f"filter: {self.filter_text}_"
         if self.size.width < _WHOLE_HINT_COLUMNS:
-            return "type to search (#tag)"
-        return "type to search in titles and texts, or #tag"
+            return "type to search"
+        return "type words or #tag to search"
 
     def state_line(self) -> str:
         """Return the number of matches and their size on disk."""

@@ -22,6 +22,7 @@ from app.conversations.database import NAME
 from app.conversations.export import to_markdown
 from app.conversations.journal import Journal
 from app.conversations.locks import StoreError
+from app.conversations.mark_rows import Marks
 from app.conversations.store import OpenConversation, Store, model_key
 from app.documents.passages import FileText
 from app.program import paths
@@ -638,6 +639,32 @@ async def test_f8_frees_the_state_of_a_conversation():
         await driver.shows("Nothing freed: other conversations need its saved state, too")
     assert {path.name for path in directory.iterdir()} == {own, common}
     assert len(Store().ids()) == 2
+
+
+async def test_f8_pins_tags_and_filters_by_tag():
+    for title in ("first", "second", "third"):
+        said(title, "Yes.")
+    async with chatting(resume="new") as driver:
+        await driver.pilot.press("f8")
+        await driver.until(lambda: isinstance(driver.app.screen, ConversationsScreen))
+        screen = driver.app.screen
+        await driver.until(lambda: len(screen.items()) == 3)
+        await driver.pilot.press("down")
+        marked_id = screen.highlighted().id
+        await driver.pilot.press("ctrl+k")
+        await driver.until(lambda: screen.items()[0].id == marked_id)
+        await driver.shows("Pinned")
+        assert screen.highlighted().id == marked_id
+        await driver.pilot.press("ctrl+t", *"Work #home", "enter")
+        await driver.shows("#home #work")
+        assert Store().read(marked_id).marks == Marks(True, ("home", "work"))
+        await driver.pilot.press(*"#wo")
+        await driver.until(lambda: [hit.id for hit in screen.items()] == [marked_id])
+        await driver.pilot.press("ctrl+t", "ctrl+u", *"home", "escape", "escape")
+        await driver.until(lambda: len(screen.items()) == 3)
+        assert Store().read(marked_id).marks.tags == ("home", "work")
+        await driver.pilot.press("ctrl+k")
+        await driver.until(lambda: not any(hit.is_pinned for hit in screen.items()))
 
 
 async def listed(driver: Driver) -> ConversationsScreen:
