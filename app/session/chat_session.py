@@ -672,9 +672,10 @@ class ChatSession:
 
     def handle(self, event: Event) -> TurnOutcome:
         """Apply an event to the conversation and return its effect."""
-        shown_events = self.summaries.take(event)
-        if shown_events is not None:
-            return TurnOutcome(shown_events=shown_events)
+        if self.phase is Phase.COMPACTING:
+            shown_events = self.summaries.take(event)
+            if shown_events is not None:
+                return TurnOutcome(shown_events=shown_events)
         match event:
             case (
                 events.TextGenerated()

@@ -56,11 +56,6 @@ class Summaries:
         """Summary that is being written; None if there is none."""
 
     @property
-    def is_writing(self) -> bool:
-        """Whether a summary is being written."""
-        return self._compaction is not None
-
-    @property
     def is_writing_automatically(self) -> bool:
         """Whether a summary is being written that a message of the user ends."""
         return self._compaction is not None and self._compaction.is_automatic

@@ -16,6 +16,7 @@ from app.program.settings import Settings
 from app.session.chat_session import ChatSession
 from app.session.events import Event
 from app.session.line_of import SENT_TOGETHER, Hints, line_of
+from app.session.running import Phase
 from app.text.clean_text import clean_line, clean_text
 from app.tui.chat.document_prefetcher import DocumentPrefetcher
 from app.tui.chat.hand_tuning import HandTuning
@@ -239,7 +240,7 @@ class PromptEdge:
         is_answering = core.chat_session.is_answering
         stop = ""
         has_other_use = self.is_reading_files or isinstance(core.screen.focused, MessageView)
-        if core.chat_session.summaries.is_writing and not has_other_use:
+        if core.chat_session.phase is Phase.COMPACTING and not has_other_use:
             stop = core.keymap.hint("chat.stop", "stops the summary")
         elif self.is_asking and not has_other_use:
             stop = core.keymap.hint("chat.stop", "refuses the call")
