@@ -91,6 +91,9 @@ _SETTING_OPTIONS = {
         if row.option
     },
     "pictures.mmproj": _arg("--mmproj FILE", "file of the encoder for pictures, or off"),
+    "serve.pictures": _arg(
+        "--pictures FOLDER", "folder whose pictures requests may name; otherwise none"
+    ),
     "pictures.detail": _arg("--detail SIZE", "size of pictures: low, usual or high"),
     "theme": _arg("--theme NAME", "colour theme"),
     "low_power": _arg("--low-power WHEN", "redraw less often: auto, on or off"),
@@ -694,6 +697,7 @@ _COMMANDS = {
             type=_minutes,
         ),
         *("threads", *_ENGINE_KEYS, *(key for key in _REPLY_KEYS if key != "system_prompt")),
+        *("pictures.mmproj", "pictures.detail", "serve.pictures"),
     ),
     "report [MODEL]": _command(
         "a shareable card with your machine's speeds",

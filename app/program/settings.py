@@ -132,6 +132,8 @@ class ServeSettings:
 
     origins: tuple[str, ...] = _setting("origins")
     """Origins of web pages that may use the server; empty for none."""
+    pictures: str = _setting()
+    """Folder whose pictures requests may name; "" = none."""
 
 
 @record

@@ -77,6 +77,13 @@ def serve(
             "jalopy serve: --idle-minutes is for models that requests choose (leave MODEL out)"
         )
 
+    folder = settings.serve.pictures
+    if folder and not paths.expanded(folder).is_dir():
+        raise Refusal(
+            f"jalopy serve: {clean_line(folder, 200)}: there is no such folder for pictures "
+            "(--pictures, or pictures in [serve] of the settings)",
+            exit_codes.UNREADABLE,
+        )
     path = choose_model(model, settings)
     if program is not None:
         model_id = alias

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from app.server.api_error import ApiError, invalid
+from app.server.request_pictures import RequestPictures
 from app.text.clean_text import clean_line
 
 T = TypeVar("T")
@@ -32,8 +33,12 @@ _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _INDEX = re.compile(r"\[\d+\]")
 
 
-def read_json(body: bytes) -> Fields:
+def read_json(body: bytes, pictures: RequestPictures | None = None) -> Fields:
     """Return the fields of the JSON object in the body of a request.
+
+    Args:
+        body: The body.
+        pictures: As in ``Fields``.
 
     Raises:
         ApiError: The body is not a JSON object.
@@ -54,7 +59,7 @@ def read_json(body: bytes) -> Fields:
         raise ApiError(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise ApiError(f"the body is {describe(value)}: must be an object", code="invalid_type")
-    return Fields(value)
+    return Fields(value, pictures=pictures)
 
 
 def _has_long_number(body: bytes) -> bool:
@@ -70,6 +75,8 @@ class Fields:
         object_path: Path of the object in the request; "" for the request itself.
         ignored: Collection for ignored fields that all objects of a request share; None for a new
             one.
+        pictures: Limits of the pictures, which all objects of a request share; None for the usual
+            ones without a folder.
 
     Attributes:
         read_names: Names of the fields that were read.
@@ -77,12 +84,17 @@ class Fields:
     """
 
     def __init__(
-        self, values: Mapping[str, Any], object_path: str = "", ignored: set[str] | None = None
+        self,
+        values: Mapping[str, Any],
+        object_path: str = "",
+        ignored: set[str] | None = None,
+        pictures: RequestPictures | None = None,
     ) -> None:
         self._values = values
         self.object_path = object_path
         self.read_names: set[str] = set()
         self.ignored: set[str] = set() if ignored is None else ignored
+        self.pictures = RequestPictures() if pictures is None else pictures
 
     def array_item(self, value: Any, path: str) -> Fields:
         """Return the fields of an object in a list.
@@ -98,7 +110,7 @@ class Fields:
             raise ApiError(
                 f"{path} is {describe(value)}: must be an object", param=path, code="invalid_type"
             )
-        return Fields(value, path, self.ignored)
+        return Fields(value, path, self.ignored, self.pictures)
 
     def unwrapped(self) -> Fields:
         """Return the fields together with those of ``extra_body`` and the like, into which clients
@@ -107,7 +119,7 @@ class Fields:
         for name in _WRAPPERS:
             if isinstance(values.get(name), dict):
                 values = {**values.pop(name), **values}
-        return Fields(values, self.object_path, self.ignored)
+        return Fields(values, self.object_path, self.ignored, self.pictures)
 
     def path(self, name: str) -> str:
         """Return the path of a field in the request, such as ``messages[2].content``."""
@@ -176,7 +188,7 @@ class Fields:
         value = self._checked(name, dict, "an object")
         if value is None:
             return None
-        return Fields(value, self.path(name), self.ignored)
+        return Fields(value, self.path(name), self.ignored, self.pictures)
 
     def array(self, name: str, max_items: int) -> Sequence[Any] | None:
         """Return a list of limited length."""

@@ -21,7 +21,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.program import exit_codes
+from app.program import exit_codes, paths
 from app.program.settings import Settings
 from app.server.guard import ABORT
 from app.server.log import log
@@ -107,7 +107,14 @@ class HttpServer:
             context_limit=ONLY_MODEL_CONTEXT if model_id else DEFAULT_CONTEXT,
         )
         self._models = ModelPool(settings, make_engine, path, model_id, idle_s, self._log_opened)
-        application = make_application(self._models, names, api_key, settings.serve.origins)
+        folder = settings.serve.pictures
+        application = make_application(
+            self._models,
+            names,
+            api_key,
+            settings.serve.origins,
+            Path(paths.expanded(folder)) if folder else None,
+        )
         self._server = _UvicornServer(
             uvicorn.Config(
                 application,

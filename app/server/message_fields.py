@@ -121,7 +121,8 @@ def read_message(message: Fields) -> PromptMessage:
     for name in _REPLY_FIELDS:
         message.mark_read(name)
 
-    if role == USER and not message.is_present("content"):
+    has_content = message.is_present("content") or bool(pictures)
+    if role == USER and not has_content:
         raise message.missing_value("content", _CONTENT)
     text = MARK * len(pictures) + read_text(
         message, "content", role == TOOL, pictures if role == USER else None

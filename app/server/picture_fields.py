@@ -1,14 +1,13 @@
-"""Pictures in requests: data URLs and base64. Nothing is fetched from anywhere."""
+"""Pictures in requests: data URLs, base64, and files of an allowed folder. Nothing is fetched."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
-from typing import Any
 
 from app.conversations.pictures import MOST_PICTURES, Picture
-from app.server.api_error import ApiError, invalid
+from app.server.api_error import invalid
 from app.server.fields import Fields
 
 IMAGE_TYPES = "image_url", "input_image", "image"
@@ -28,22 +27,32 @@ def read_image_part(part: Fields, pictures: list[Picture]) -> None:
     source = part.nested("source")
     detail = ""
     if source is not None:
-        source.mark_read("media_type")
-        data = source.value("data")
-        if source.text("type") != "base64" or not isinstance(data, str):
-            raise invalid(source.path("type"), "must be base64, with the picture in data")
-        content = _decoded(data, source.path("data"))
-        source.ignore_rest()
+        content = _of_source(source)
     else:
         fields = nested or part
         name = "url" if nested is not None else "image_url"
         detail = str(fields.value("detail") or part.value("detail") or "")
-        content = _of_url(fields.value(name), fields.path(name))
+        content = _of_url(fields, name)
         fields.ignore_rest()
     for name in ("cache_control", "detail"):
         part.mark_read(name)
     part.ignore_rest()
-    add_picture(content, pictures, part.object_path, _DETAILS.get(detail.lower(), ""))
+    part.pictures.add(content, pictures, part.object_path, _DETAILS.get(detail.lower(), ""))
+
+
+def _of_source(source: Fields) -> bytes:
+    """Return the picture of a source of Anthropic's API."""
+    source.mark_read("media_type")
+    data = source.value("data")
+    source_type = source.text("type")
+    if source_type == "url":
+        content = _of_url(source, "url")
+    elif source_type == "base64" and isinstance(data, str):
+        content = _decoded(data, source.path("data"))
+    else:
+        raise invalid(source.path("type"), "must be base64, with the picture in data")
+    source.ignore_rest()
+    return content
 
 
 def read_images(message: Fields, pictures: list[Picture]) -> None:
@@ -58,31 +67,21 @@ def read_images(message: Fields, pictures: list[Picture]) -> None:
             raise invalid(path, "must be a picture in base64")
         prefix = _DATA_URL.match(item)
         start = prefix.end() if prefix else 0
-        add_picture(_decoded(item[start:], path), pictures, path)
+        message.pictures.add(_decoded(item[start:], path), pictures, path)
 
 
-def add_picture(content: bytes, pictures: list[Picture], path: str, detail: str = "") -> None:
-    """Add a picture to those of a message."""
-    if len(pictures) >= MOST_PICTURES:
-        raise ApiError(
-            f"{path}: at most {MOST_PICTURES} pictures go into one message",
-            param=path,
-            code="too_many_images",
-        )
-    pictures.append(Picture.of(content, f"picture {len(pictures) + 1}", detail))
-
-
-def _of_url(url: Any, path: str) -> bytes:
-    """Return the picture of a data URL."""
-    if not isinstance(url, str):
+def _of_url(fields: Fields, name: str) -> bytes:
+    """Return the picture of a data URL, or of a file in the folder of pictures."""
+    url = fields.value(name)
+    path = fields.path(name)
+    if not isinstance(url, str) or not url:
         raise invalid(path, "must be a data URL, data:image/png;base64,...")
     prefix = _DATA_URL.match(url)
-    if prefix is None:
-        raise invalid(
-            path,
-            "must be a data URL, data:image/png;base64,... (this server fetches nothing)",
-        )
-    return _decoded(url[prefix.end() :], path)
+    if prefix is not None:
+        return _decoded(url[prefix.end() :], path)
+    if url[:5].lower() == "data:":
+        raise invalid(path, "must be a picture in base64, data:image/png;base64,...")
+    return fields.pictures.read_file(url, path)
 
 
 def _decoded(text: str, path: str) -> bytes:

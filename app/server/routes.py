@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -41,6 +42,7 @@ from app.server.log import log
 from app.server.metrics import Metrics
 from app.server.model_pool import ModelPool, OpenModel
 from app.server.reply_task import Finish, PendingRequest, ReplyEvent, ReplyPiece
+from app.server.request_pictures import RequestPictures
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
 from app.server.start_page import PATHS as PAGE_PATHS
 from app.server.start_page import accepts_page, page_headers, start_page
@@ -67,9 +69,15 @@ class Routes:
     """Handlers of the routes."""
 
     def __init__(
-        self, models: ModelPool, metrics: Metrics, bodies: BodyReader, needs_key: bool
+        self,
+        models: ModelPool,
+        metrics: Metrics,
+        bodies: BodyReader,
+        needs_key: bool,
+        pictures_folder: Path | None,
     ) -> None:
         self._models = models
+        self._pictures_folder = pictures_folder
         self._needs_key = needs_key
         self._metrics = metrics
         self._bodies = bodies
@@ -157,7 +165,7 @@ class Routes:
         """Return what a function reads from the fields of a request, and log ignored fields."""
 
         def read_body(body: bytes) -> tuple[T, set[str]]:
-            fields = read_json(body)
+            fields = read_json(body, RequestPictures(self._pictures_folder))
             return read(fields), fields.ignored
 
         value, ignored = await self._bodies.read(http_request, read_body)
@@ -239,7 +247,7 @@ class Routes:
                 "chat_template": model.chat_template.source or "",
                 "bos_token": tokenizer.token_text(tokenizer.bos_id),
                 "eos_token": tokenizer.token_text(tokenizer.eos_id),
-                "modalities": {"vision": False, "audio": False},
+                "modalities": {"vision": model.pictures.encoder is not None, "audio": False},
                 "build_info": f"jalopy {installed_version()}",
             }
         )
@@ -403,7 +411,11 @@ def _drop(submitting: asyncio.Future[PendingRequest]) -> None:
 
 
 def make_application(
-    models: ModelPool, names: Collection[str], api_key: str, origins: Collection[str]
+    models: ModelPool,
+    names: Collection[str],
+    api_key: str,
+    origins: Collection[str],
+    pictures_folder: Path | None = None,
 ) -> Guard:
     """Return the ASGI application.
 
@@ -412,10 +424,11 @@ def make_application(
         names: Host names of the server.
         api_key: Key that requests must have; "" for none.
         origins: Origins of the web pages that may use the server.
+        pictures_folder: Folder whose pictures requests may name; None for none.
     """
     metrics = Metrics()
     bodies = BodyReader()
-    routes = Routes(models, metrics, bodies, bool(api_key))
+    routes = Routes(models, metrics, bodies, bool(api_key), pictures_folder)
     post_handlers: dict[str, Callable[[Request], Any]] = {
         "/v1/chat/completions": partial(routes.reply, read_chat_request, CompletionEncoder),
         "/v1/completions": partial(routes.reply, read_completion_request, CompletionEncoder),

@@ -29,6 +29,8 @@ LARGE_BODY_BYTES = 64 << 10
 
 The event loop parses a usual request within a millisecond.
 """
+_PICTURE_FIELDS = b'"image'
+"""Beginning of the fields and types with pictures, in any dialect."""
 KEEP_ALIVE_S = 5.0
 """Silence after which a stream sends a sign of life, so that no program in between closes it."""
 
@@ -54,7 +56,7 @@ class BodyReader:
     """Reads the bodies of all requests.
 
     Large bodies are parsed one after another in a thread: parsing one takes 0.1 s, during which no
-    other Python thread runs.
+    other Python thread runs. So are bodies with pictures, whose files may be on a slow disk.
     """
 
     def __init__(self) -> None:
@@ -76,7 +78,7 @@ class BodyReader:
                 code="unsupported_encoding",
             )
         body = await read_body(http_request)
-        if len(body) <= LARGE_BODY_BYTES:
+        if len(body) <= LARGE_BODY_BYTES and _PICTURE_FIELDS not in body:
             return parse(body)
         async with self._parsing:
             return await asyncio.wrap_future(in_background(partial(parse, body), "body"))

@@ -98,6 +98,23 @@ def decode(data: bytes, name: str = "picture") -> Pixels:
             return _over_white(_turned(image, ImageOps))
 
 
+def read_size(data: bytes, name: str = "picture") -> Size:
+    """Return width and height of a picture, before it is turned, without decoding it.
+
+    Raises:
+        PictureError: It is no picture of ``FORMATS``, or too large.
+    """
+    name = printable(name)
+    _check_file_size(len(data), name)
+    with _reported(name):
+        from PIL import Image
+
+        image: Image.Image
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            _check_size(image.size, name)
+            return image.size
+
+
 @contextmanager
 def _reported(name: str) -> Iterator[None]:
     """Turn whatever a decoder raises for a hostile file into one line."""

@@ -38,6 +38,17 @@ class EncoderFinder:
         return names
 
 
+def sees_pictures(file: StoredModel, header: ModelHeader, mmproj: str) -> bool:
+    """Whether a model reads pictures.
+
+    Args:
+        mmproj: Setting ``pictures.mmproj``.
+    """
+    if mmproj:
+        return mmproj != "off"
+    return EncoderFinder(HeaderCache()).find(file, header) is not None
+
+
 def fits(model: ModelHeader, encoder: ModelHeader) -> bool:
     """Whether a model can use an encoder."""
     from engine.vision.families import load_family

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from app.models.library.encoders import sees_pictures
 from app.models.library.header import ModelHeader
 from app.models.library.model_files import StoredModel
 from app.program.background import in_background
@@ -92,6 +93,10 @@ class OllamaModels:
         template, can_fill_in = await asyncio.wrap_future(
             in_background(lambda: _read_abilities(file.path), "template")
         )
+        mmproj = self._models.settings.pictures.mmproj
+        sees = await asyncio.wrap_future(
+            in_background(lambda: sees_pictures(file, header, mmproj), "mmproj")
+        )
 
         entry = _entry(name, file, header)
         architecture = clean_line(header.architecture, 24)
@@ -99,6 +104,7 @@ class OllamaModels:
             "completion": True,
             "insert": can_fill_in,
             "tools": format_of(template) is not None,
+            "vision": sees,
             "thinking": any(marker.opening in template for marker in THOUGHT_MARKERS),
         }
         return JsonResponse(

@@ -305,6 +305,7 @@ TITLES = {
     "tools.folders": "Folders tools may read",
     "tools.always": "Tools that never ask",
     "serve.origins": "Web pages that may ask",
+    "serve.pictures": "Folder of pictures",
     "pictures.mmproj": "Encoder for pictures",
     "pictures.detail": "Detail of pictures",
 }

@@ -27,7 +27,7 @@ PREFLIGHT = {
 def locked() -> Iterator[Serving]:
     """Server with a key that allows two web pages."""
     settings = replace(
-        built_in_settings(), serve=ServeSettings(origins=(NOTES, "app://obsidian.md"))
+        built_in_settings(), serve=ServeSettings(origins=(NOTES, "app://obsidian.md"), pictures="")
     )
     with (
         pytest.MonkeyPatch.context() as patch,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +17,7 @@ from PIL import Image
 
 from app.conversations.conversation import PromptMessage
 from app.conversations.pictures import MARK
+from app.server import request_pictures
 from app.server.api_error import ApiError
 from app.server.dialects.anthropic_request import read_message_request
 from app.server.dialects.ollama import read_chat_request as read_ollama_request
@@ -22,6 +26,7 @@ from app.server.dialects.openai_request import read_chat_request
 from app.server.dialects.responses_request import read_response_request
 from app.server.fields import Fields
 from app.server.message_order import fit_template
+from app.server.request_pictures import RequestPictures
 from tests.app.fake_engine import Script
 from tests.app.server.serving import serving
 from tests.app.server.tiny_server import N_CTX, tiny_server
@@ -121,6 +126,9 @@ def test_joined_messages_keep_their_pictures() -> None:
         (user(shown("data:image/png;base64,a$")), "messages[0].content[0].image_url.url"),
         (user(shown(5)), "messages[0].content[0].image_url.url"),
         (user({"type": "image_url"}), "messages[0].content[0].image_url"),
+        (user(shown("a.png")), "messages[0].content[0].image_url.url"),
+        (user(shown("")), "messages[0].content[0].image_url.url"),
+        (user(shown(url_of(b"no picture"))), "messages[0].content[0]"),
         (user({"type": "input_image", "file_id": "x"}), "messages[0].content[0].image_url"),
         (user(*[shown(url_of(CAT))] * 33), "messages[0].content[32]"),
         (
@@ -138,12 +146,112 @@ def test_pictures_that_cannot_be_taken_are_named(message: dict[str, Any], param:
     assert refused.value.status == 400
 
 
-def test_a_model_without_eyes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_has_limits_for_all_its_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = user(*[shown(url_of(CAT))] * 3)
+    for name, limit, status in (
+        ("MAX_PICTURES", 5, 400),
+        ("MAX_BYTES", 5 * len(CAT), 413),
+        ("MAX_PIXELS", 5 * 90 * 60, 413),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(request_pictures, name, limit)
+            read_chat_request(Fields({"messages": [message]}), "m")
+            with pytest.raises(ApiError, match=r"of this request|into one request") as refused:
+                read_chat_request(Fields({"messages": [message, message]}), "m")
+        assert refused.value.status == status
+        assert refused.value.param == "messages[1].content[2]"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of pictures with one in a folder inside, and links out of it."""
+    folder = tmp_path / "pictures"
+    (folder / "cats").mkdir(parents=True)
+    (folder / "cats" / "a cat.png").write_bytes(CAT)
+    (tmp_path / "secret.png").write_bytes(DOG)
+    (folder / "out.png").symlink_to(tmp_path / "secret.png")
+    (folder / "outside").symlink_to(tmp_path)
+    (folder / "in.png").symlink_to(folder / "cats" / "a cat.png")
+    (folder / "notes.txt").write_text("no picture")
+    os.mkfifo(folder / "pipe.png")
+    return folder
+
+
+def read_file(folder: Path, url: str) -> bytes:
+    fields = Fields({"messages": [user(shown(url))]}, pictures=RequestPictures(folder))
+    return only_message(read_chat_request(fields, "m").messages).pictures[0].data
+
+
+def test_files_of_an_allowed_folder_are_read(folder: Path) -> None:
+    path = folder / "cats" / "a cat.png"
+    for url in (path.as_uri(), str(path), "cats/a cat.png", "in.png", "cats/../cats/a cat.png"):
+        assert read_file(folder, url) == CAT
+    assert read_file(folder, f"file://localhost{path}") == CAT
+    source = {"type": "url", "url": path.as_uri()}
+    fields = {"max_tokens": 5, "messages": [user({"type": "image", "source": source}, text("a"))]}
+    request = read_message_request(Fields(fields, pictures=RequestPictures(folder)), "m")
+    assert only_message(request.messages).pictures[0].data == CAT
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("out.png", "is no file in the folder"),
+        ("outside/secret.png", "is no file in the folder"),
+        ("../secret.png", "is no file in the folder"),
+        ("../missing.png", "is no file in the folder"),
+        ("/etc/passwd", "is no file in the folder"),
+        ("file:///etc/passwd", "is no file in the folder"),
+        ("file://elsewhere/a.png", "is no file in the folder"),
+        ("file:///%2e%2e/secret.png", "is no file in the folder"),
+        ("a\0b.png", "is no file in the folder"),
+        (".", "is no file in the folder"),
+        ("x" * 5000, "is no file in the folder"),
+        ("missing.png", "missing.png: no such file"),
+        ("cats", "cats: "),
+        ("notes.txt", "is no picture of a known format"),
+        ("pipe.png", "is not a regular file"),
+        ("https://example.com/a.png", "fetches nothing from the network"),
+        ("HTTP://example.com/a.png", "fetches nothing from the network"),
+    ],
+)
+def test_nothing_outside_of_the_folder_is_read(folder: Path, url: str, problem: str) -> None:
+    with pytest.raises(ApiError, match=re.escape(problem)) as refused:
+        read_file(folder, url)
+    assert refused.value.status == 400
+    assert "secret" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"messages": [user(shown(url_of(CAT)), text("a"))]}),
+        (
+            "/v1/responses",
+            {"input": [user({"type": "input_image", "image_url": url_of(CAT)})]},
+        ),
+        (
+            "/v1/messages",
+            {
+                "max_tokens": 5,
+                "messages": [
+                    user({"type": "image", "source": {"type": "base64", "data": base64_of(CAT)}})
+                ],
+            },
+        ),
+        ("/api/chat", {"messages": [{"role": "user", "images": [base64_of(CAT)]}]}),
+    ],
+)
+def test_a_model_without_eyes_says_so(
+    path: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(monkeypatch, Script()) as server:
-        body = {"messages": [user(shown(url_of(CAT)), text("a"))]}
-        answer = server.post("/v1/chat/completions", body)
-    assert answer.status_code == 400
-    assert "cannot read pictures" in answer.text
+        for is_streamed in (False, True):
+            answer = server.post(path, {"model": "m", **fields, "stream": is_streamed})
+            assert answer.status_code == 400
+            assert "error" in answer.json()
+            assert "cannot read pictures" in answer.text
+            assert "--mmproj" in answer.text
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +295,32 @@ def test_a_picture_is_read_once(client: httpx.Client) -> None:
     n_rows = 8
     assert first["usage"]["prompt_tokens"] - cached_tokens(again) < 40
     assert cached_tokens(again) >= cached_tokens(other) + n_rows
+
+
+@pytest.mark.slow
+def test_counted_tokens_include_pictures(client: httpx.Client) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": base64_of(CAT)}
+    image = {"type": "image", "source": source}
+    counts = []
+    for parts in ([text("a")], [image, text("a")], [image, image, text("a")]):
+        body = {"messages": [user(*parts)], "model": "m"}
+        answer = client.post("/v1/messages/count_tokens", json=body)
+        assert answer.status_code == 200, answer.text
+        counts.append(answer.json()["input_tokens"])
+    answer = client.post("/v1/messages", json={**body, "max_tokens": 1})
+    assert answer.status_code == 200, answer.text
+    usage = answer.json()["usage"]
+    assert usage["input_tokens"] + usage["cache_read_input_tokens"] == counts[2]
+    n_picture = counts[1] - counts[0]
+    assert n_picture >= 6
+    assert counts[2] - counts[1] == n_picture
+
+
+@pytest.mark.slow
+def test_a_model_that_sees_says_so(client: httpx.Client) -> None:
+    assert client.get("/props").json()["modalities"]["vision"]
+    capabilities = client.post("/api/show", json={"model": "m"}).json()["capabilities"]
+    assert "vision" in capabilities
 
 
 @pytest.mark.slow

@@ -107,6 +107,7 @@ def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
+        ("--pictures /no/such/folder", exit_codes.UNREADABLE, "no such folder for pictures"),
         ("nowhere.gguf", exit_codes.UNREADABLE, "nowhere.gguf"),
         ("starter --host 0.0.0.0", exit_codes.USAGE, "needs an API key"),
         ("starter --host nowhere.invalid", exit_codes.USAGE, "needs an API key"),
