@@ -146,6 +146,12 @@ class EngineThread:
         """Answer a request."""
         return self._request(lambda backend: backend.reply(request), self._report_failed_turn)
 
+    def compare(self, place: Path, request: Request, back: Opening) -> bool:
+        """Answer a request with another model, and open the present one again."""
+        return self._request(
+            lambda backend: backend.compare(place, request, back), self._report_failed_turn
+        )
+
     def read(self, request: Request) -> bool:
         """Prefill a request whose last message may grow, and save the state."""
 

@@ -68,6 +68,14 @@ class Backend(Protocol):
     def reply(self, request: Request) -> None:
         """Answer a request."""
 
+    def compare(self, place: Path, request: Request, back: Opening) -> None:
+        """Answer a request with another model, next to the reply that there is.
+
+        Args:
+            place: file of the other model.
+            back: opens the present model again.
+        """
+
     def continue_conversation(self, request: Request, state: Path | None = None) -> None:
         """Continue another conversation or begin a new one; cached tokens are not read again."""
 

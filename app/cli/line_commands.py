@@ -244,7 +244,7 @@ class LineCommands:
 
     def regenerate(self, wanted: str = "") -> None:
         """Answer the last message again."""
-        if commands.n_answers(wanted) > 1:
+        if commands.n_answers(wanted) != 1:
             raise Refusal(
                 "answers next to each other need the chat on the screen; here /regen writes one"
             )

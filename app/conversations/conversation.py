@@ -143,6 +143,8 @@ class ChatMessage:
     """Number of alternatives that are older than this message."""
     is_missing: bool = False
     """Whether the message is lost because its row is damaged."""
+    model: str = ""
+    """Name of the model that wrote the reply; "" if it is not known."""
 
     @property
     def branch_mark(self) -> str:

@@ -61,17 +61,22 @@ def to_markdown(
     ]
     if conversation.system:
         lines += ["## System", "", conversation.system, ""]
-    lines += _message_lines(conversation.messages, "##", with_thinking)
+    branches = list(other_branches(conversation.messages))
+    written = [*conversation.messages, *(m for branch in branches for m in branch.messages)]
+    names_models = len({message.model for message in written if message.model}) > 1
+    lines += _message_lines(conversation.messages, "##", with_thinking, names_models)
     if with_branches:
-        for branch in other_branches(conversation.messages):
+        for branch in branches:
             role = "reply" if branch.index % 2 else "message"
             mark = f"{branch.number}/{branch.n_branches}"
             lines += [f"## Branch {mark} from {role} {branch.index // 2 + 1}", ""]
-            lines += _message_lines(branch.messages, "###", with_thinking)
+            lines += _message_lines(branch.messages, "###", with_thinking, names_models)
     return "\n".join(lines)
 
 
-def _message_lines(messages: Sequence[ChatMessage], heading: str, with_thinking: bool) -> list[str]:
+def _message_lines(
+    messages: Sequence[ChatMessage], heading: str, with_thinking: bool, names_models: bool
+) -> list[str]:
     """Return the lines of messages, each under a heading."""
     lines = []
     for message in messages:
@@ -85,6 +90,8 @@ def _message_lines(messages: Sequence[ChatMessage], heading: str, with_thinking:
         lines += [f"*{MISSING}*" if message.is_missing else message.text, ""]
         if message.figures is not None or message.ending is not Ending.COMPLETE:
             footer = whole_footer(message.figures, message.ending, is_edited=message.is_edited)
+            if names_models and message.model:
+                footer = f"{message.model} · {footer}"
             lines += [f"*{footer}*", ""]
         if message.sources:
             lines += [f"*{sources_line(message.sources)}*", ""]
@@ -137,7 +144,7 @@ def _message_values(message: ChatMessage, with_thinking: bool) -> dict[str, Any]
         removed.append("thinking")
     for name in removed:
         del values[name]
-    for name in ("calls", "results"):
+    for name in ("calls", "results", "model"):
         if not values[name]:
             del values[name]
     if not message.alternatives:

@@ -95,6 +95,7 @@ def values_of(message: ChatMessage) -> dict[str, Any]:
         "edited": message.is_edited,
         "ids": list(message.ids),
         "raw": message.raw if message.raw != message.text else None,
+        **({"model": message.model} if message.model else {}),
         **({"calls": calls, "calls_at": message.calls_at} if calls else {}),
         **(
             {"server_fields": asdict(message.server_fields)}
@@ -119,6 +120,7 @@ def reply_of(values: Values) -> ChatMessage:
     message = ChatMessage(Role.ASSISTANT, clean_text(text), ending, _figures(values.get("figures")))
     message.thinking = _thinking(values.get("thinking"))
     message.is_edited = values.get("edited") is True
+    message.model = _line(values, "model")
     message.ids = _ids(values)
     if isinstance(raw, str):
         message.raw = raw

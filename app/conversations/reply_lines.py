@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from app.conversations.conversation import Ending, ReplyFigures
+from app.conversations.conversation import ChatMessage, Ending, ReplyFigures
 from app.reply.thinking import Thinking
 from app.text import figures, guesses
 from app.text.clean_text import clean_line
@@ -66,6 +66,14 @@ def reply_footer(
     if is_edited:
         figure_texts.append("edited by you")
     return " · ".join(figure_texts)
+
+
+def model_among_branches(message: ChatMessage) -> str:
+    """Return the name of a reply's model if another branch is of another model; else ""."""
+    names = {branch[0].model for branch in message.alternatives}
+    if message.model and names - {message.model, ""}:
+        return message.model
+    return ""
 
 
 def reply_details(reply_figures: ReplyFigures | None) -> str:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from app.backend.engine_thread import EngineThread
@@ -29,7 +30,6 @@ from app.conversations.pictures import Picture
 from app.conversations.session_options import SessionOptions
 from app.conversations.store import LoadedConversation, model_key
 from app.program.remote_model import ModelPlace
-from app.reply.thinking import Thinking
 from app.session import events
 from app.session.events import Event
 from app.session.reply_options import with_remembered, without_command_line
@@ -149,25 +149,9 @@ class ChatSession:
         return self.phase is Phase.TUNING
 
     @property
-    def joined_message(self) -> ChatMessage | None:
-        """Unanswered message that was sent together with the running turn's; None if none was."""
-        if self._running is None:
-            return None
-        return self._running.joined
-
-    @property
-    def running_text(self) -> str:
-        """Text of the running reply so far; of the first if several are written together."""
-        if self._running is None:
-            return ""
-        return self._running.shown_reply.text
-
-    @property
-    def thinking(self) -> Thinking | None:
-        """Finished thinking of the running reply; None if there is none."""
-        if self._running is None:
-            return None
-        return self._running.reply.thinking
+    def running(self) -> Running | None:
+        """The running turn; None between two turns."""
+        return self._running
 
     @property
     def queued_texts(self) -> list[str]:
@@ -559,6 +543,29 @@ class ChatSession:
         self._send(Running(snapshot), n_answers=n_answers)
         return True
 
+    def compare(self, place: Path) -> bool:
+        """Answer the last message with another model, next to the reply that there is; return False
+        if there is none or the engine is not free.
+
+        The other model is open only for this reply, and the open one stays that of the
+        conversation.
+        """
+        conversation = self.conversation
+        if self.is_busy or self.model is None or conversation.is_empty:
+            return False
+        if conversation.awaits_reply:
+            return False
+        state = self.journal.state_path
+        back = Opening(Path(self.model.path), self.answered_request(), state, rereads=False)
+        snapshot = Snapshot.of(conversation)
+        reply = conversation.drop_reply()
+        options = _options_of_other_model(self._engine_thread, place, self.request_options)
+        running = Running(snapshot, replaced=(reply,), compared=reply, may_call=False)
+        request = self._begin_turn(running, options)
+        if self._engine_thread.compare(place, request, back):
+            self.phase = Phase.ANSWERING
+        return True
+
     def change_conversation(self, change: Callable[[Conversation], object]) -> bool:
         """Change the conversation and save that; return False while busy.
 
@@ -624,20 +631,23 @@ class ChatSession:
         self._save_queue()
 
     def _send(self, running: Running, sent_s: float | None = None, n_answers: int = 1) -> None:
+        request = self._begin_turn(running, self.request_options)
+        if self._engine_thread.reply(replace(request, n_answers=n_answers, sent_s=sent_s)):
+            # The engine is free, so its queue has room.
+            self.phase = Phase.ANSWERING
+
+    def _begin_turn(self, running: Running, options: SessionOptions) -> Request:
+        """Save the question of a turn, and return its request."""
         self._running = running
         self.journal.save_question(self.conversation, bool(running.replaced))
         self._wait_for_disk()
         self._engine_thread.inbox.state_path = self.journal.state_path
-        request = Request(
+        return Request(
             self.conversation.prompt_messages(),
             running.continuation,
-            n_answers=n_answers,
             may_call=running.may_call,
-            sent_s=sent_s,
-            options=self.request_options,
+            options=options,
         )
-        if self._engine_thread.reply(request):  # The engine is free, so its queue has room.
-            self.phase = Phase.ANSWERING
 
     def _save_queue(self) -> None:
         """Write the queue to disk now, so that a kill loses nothing."""
@@ -687,7 +697,8 @@ class ChatSession:
                     self._running.reply.take(event)
             case events.AnswersBegun():
                 if self._running is not None and event.n > 1:
-                    self._running.answers = AnswerSet(event.n)
+                    model = event.other_model or _title_of(self.model)
+                    self._running.answers = AnswerSet(event.n, model, self._running.compared)
             case events.AnswerEvent():
                 if self._running is not None and self._running.answers is not None:
                     self._running.answers.add(event.index, event.event)
@@ -773,7 +784,7 @@ class ChatSession:
             running.repeat_without_tools()
             self._send(running)
             return True
-        message = reply_message(running.reply, done)
+        message = reply_message(running.reply, done, _title_of(self.model))
         message.calls = done.calls
         message.calls_at = done.calls_at
         if running.continuation is None:
@@ -843,3 +854,19 @@ class ChatSession:
         """Rename the conversation unless it was renamed meanwhile."""
         if event.conversation_id == self.journal.id and self.journal.needs_title(self.conversation):
             self.journal.rename(event.title)
+
+
+def _title_of(model: events.ModelLoaded | None) -> str:
+    if model is None:
+        return ""
+    return model.title
+
+
+def _options_of_other_model(
+    engine_thread: EngineThread, place: Path, present: SessionOptions
+) -> SessionOptions:
+    """Return choices for one reply of another model: of the present ones, only the form."""
+    options = SessionOptions(form=present.form)
+    if engine_thread.recalls_sampling:
+        options = with_remembered(options, place, engine_thread.settings)
+    return replace(options, sampling={**engine_thread.settings.chosen_sampling, **options.sampling})

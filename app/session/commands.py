@@ -5,8 +5,10 @@ Each raises Refusal if its argument is not valid.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from app.backend.engine_thread import EngineThread
 from app.conversations.branches import branches_of, check_room, n_messages_of
@@ -61,6 +63,7 @@ PRIVATE_LINE = (
     "end."
 )
 GONE = "the model no longer sees this message"
+NOT_COMPARABLE = "there is no answer to compare with yet"
 _REPLY = "reply"
 _USAGE_OF_SCHEMA = "/schema FILE uses a JSON schema"
 
@@ -93,15 +96,30 @@ def message_to_edit(conversation: Conversation, argument: str) -> int:
 
 
 def n_answers(argument: str) -> int:
-    """Return the number of answers that ``/regen`` requests."""
+    """Return the number of answers that ``/regen`` requests; 0 if it names another model."""
     if not argument:
         return 1
-    if argument.isdecimal() and 1 <= int(argument) <= MOST_ANSWERS:
+    if not argument.isdecimal():
+        return 0
+    if 1 <= int(argument) <= MOST_ANSWERS:
         return int(argument)
     raise Refusal(
         f"/regen takes how many answers are written next to each other, 2 to {MOST_ANSWERS}, "
-        "or nothing"
+        "another model, or nothing"
     )
+
+
+def check_comparable(chat_session: ChatSession, path: Path) -> None:
+    """Raise Refusal if a model cannot answer the last message as well."""
+    conversation = chat_session.conversation
+    model = chat_session.model
+    if model is not None and model.server:
+        raise Refusal("only models of this machine are compared, and this one runs on a server")
+    if model is not None and os.path.realpath(model.path) == os.path.realpath(path):
+        raise Refusal(f"{path.name} is the open model: /regen 2 writes two more answers")
+    if conversation.is_empty or conversation.awaits_reply:
+        raise Refusal(NOT_COMPARABLE)
+    check_regenerable(conversation, 1)
 
 
 def check_editable(conversation: Conversation, index: int) -> None:

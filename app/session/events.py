@@ -295,6 +295,9 @@ class AnswersBegun(Event):
     """Number of replies; 1 if memory has no room for more, and the reply has ordinary events."""
     trouble: str = ""
     """Reason why there are fewer than requested; empty if there are not."""
+    other_model: str = ""
+    """Name of another model that writes the last one next to the present reply; empty if there is
+    none."""
 
 
 @record

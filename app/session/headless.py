@@ -273,7 +273,8 @@ class HeadlessChat:
         if not is_begun:
             raise NothingToDoError(refusal)
         self.is_restored = False
-        self._has_joined_message = self.chat_session.joined_message is not None
+        running = self.chat_session.running
+        self._has_joined_message = running is not None and running.joined is not None
         return self._follow()
 
     def _follow(self) -> Iterator[events.Event]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from app.backend.reply_text import ReplyCollector
@@ -60,6 +60,10 @@ class AnswerSet:
     """Several replies to one message that are written together."""
 
     n: int
+    model: str
+    """Name of the model that writes the replies."""
+    compared: ChatMessage | None = None
+    """Complete reply that is the first of them; None if all are new."""
     finished: dict[int, events.GenerationFinished] = field(default_factory=dict)
     """Final events by index of the reply; a reply that never began has none."""
 
@@ -96,24 +100,31 @@ class AnswerSet:
         begun = [
             index
             for index, reply in enumerate(self.replies)
-            if index in self.finished or reply.text or reply.thought
+            if self._is_compared(index) or index in self.finished or reply.text or reply.thought
         ]
         if not begun:
             return None
         messages = [self._message_of(index) for index in begun]
         message = messages[0]
-        if message.ending is Ending.INTERRUPTED and begun[0] == 0:
+        if message.ending is Ending.INTERRUPTED and begun[0] == 0 and self.compared is None:
             message.ids = ids
             message.raw = raw
         message.alternatives = (*older, *((other,) for other in messages[1:]))
         message.n_older = len(older)
         return message
 
+    def _is_compared(self, index: int) -> bool:
+        return index == 0 and self.compared is not None
+
     def _message_of(self, index: int) -> ChatMessage:
+        if index == 0 and self.compared is not None:
+            return replace(self.compared, alternatives=(), n_older=0)
         reply = self.replies[index]
         if index in self.finished:
-            return reply_message(reply, self.finished[index])
-        message = ChatMessage(Role.ASSISTANT, reply.text, Ending.INTERRUPTED, raw=reply.text)
+            return reply_message(reply, self.finished[index], self.model)
+        message = ChatMessage(
+            Role.ASSISTANT, reply.text, Ending.INTERRUPTED, model=self.model, raw=reply.text
+        )
         if reply.thought.strip():
             message.thinking = Thinking(reply.thought, is_closed=bool(reply.text))
         return message
@@ -133,6 +144,8 @@ class Running:
     """Reply that the turn continues; None if it begins a reply."""
     joined: ChatMessage | None = None
     """Unanswered message of an earlier run that was sent with this one."""
+    compared: ChatMessage | None = None
+    """Reply that another model's is written next to; None for a turn of the open model."""
     answers: AnswerSet | None = None
     """Replies that are written together; None if there is only one."""
     may_call: bool = True
@@ -165,22 +178,23 @@ class Running:
     @property
     def alternatives(self) -> tuple[Branch, ...]:
         """Branches that stay next to the reply, oldest first."""
+        if self.compared is not None:
+            return self.compared.alternatives
         if self.continued is not None:
             return self.continued.alternatives
         if self.replaced and self.replaced[0].role is Role.ASSISTANT:
             return branches_of(self.replaced)
         return ()
 
-    @property
-    def shown_reply(self) -> ReplyCollector:
-        """Running reply that stays unless the user chooses another: the first of several."""
-        if self.answers is not None:
-            return self.answers.replies[0]
-        return self.reply
 
+def reply_message(
+    reply: ReplyCollector, done: events.GenerationFinished, model: str
+) -> ChatMessage:
+    """Return the message of a reply that has ended.
 
-def reply_message(reply: ReplyCollector, done: events.GenerationFinished) -> ChatMessage:
-    """Return the message of a reply that has ended."""
+    Args:
+        model: name of the model that wrote it.
+    """
     return ChatMessage(
         Role.ASSISTANT,
         reply.text,
@@ -189,4 +203,5 @@ def reply_message(reply: ReplyCollector, done: events.GenerationFinished) -> Cha
         reply.thinking,
         ids=done.ids,
         raw=done.raw,
+        model=model,
     )

@@ -542,6 +542,15 @@ SCENES: dict[str, Scene] = {
         script=lambda: two_turns(seconds_per_token=0.0, seconds_per_prompt_token=0.0),
         sizes=((80, 24), (120, 40)),
     ),
+    "answers-models": Scene(
+        after(
+            say("Why do old laptops get slow?", sees="tokens ·"),
+            say("/regen other.gguf", sees="keep the first"),
+        ),
+        "AnswersScreen",
+        script=lambda: two_turns(seconds_per_token=0.0, seconds_per_prompt_token=0.0),
+        sizes=((80, 24), (120, 40)),
+    ),
     "place": Scene(after(cited, say("/place", sees="1 of 2")), "PlaceScreen"),
     "documents-none": Scene(press("f6", sees="No documents yet"), "DocumentsScreen"),
     "resumed": Scene(resumed, settings=SPOKEN),

@@ -222,18 +222,10 @@ class LocalBackend:
         self._raise_if_stopped()
 
     def _open(self, path: Path, options: SessionOptions) -> LoadedModel:
-        self.unload()
-        self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
-        model = self._options.open_model(path, self._show_progress)
-        try:
-            opened = self._set_up(path, model, options)
-        except BaseException:
-            model.close()
-            raise
-        self._opened = opened
+        """Open a model and report it."""
+        opened = self._open_quietly(path, options)
+        model = opened.local.model
         line = self._options.on_opened(path)
-        garbage.look_through_new()
-        self.report_free()
         notices = list(model.notices)
         if line:
             notices.append(line)
@@ -255,6 +247,21 @@ class LocalBackend:
                 sees_pictures=model.pictures.encoder is not None,
             )
         )
+        return opened
+
+    def _open_quietly(self, path: Path, options: SessionOptions) -> LoadedModel:
+        """Open a model in place of the present one."""
+        self.unload()
+        self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
+        model = self._options.open_model(path, self._show_progress)
+        try:
+            opened = self._set_up(path, model, options)
+        except BaseException:
+            model.close()
+            raise
+        self._opened = opened
+        garbage.look_through_new()
+        self.report_free()
         return opened
 
     def _set_up(self, path: Path, model: Model, session_options: SessionOptions) -> LoadedModel:
@@ -467,8 +474,64 @@ class LocalBackend:
             opened.earlier.give()
             opened.tuning.tune_kernels()
 
-    def _prepare(self, opened: LoadedModel, request: Request, is_only: bool) -> LocalTurn | None:
-        """Return the turn of a request; None if events report why there is none."""
+    def compare(self, place: Path, request: Request, back: Opening) -> None:
+        """Answer a request with another model, next to the reply that there is."""
+        path = self._model().path
+        prefill_tps = self._prefill_tps
+        try:
+            self.look_at(place)
+            self._answer_as(place, request)
+        except Cancelled:
+            self._link.emit(events.PromptStopped())
+        finally:
+            self._prefill_tps = prefill_tps
+            self.report_free()
+            is_other_open = self._opened is None or self._opened.path != path
+            if is_other_open and not self._link.inbox.is_closing:
+                self._link.inbox.stop_requested.clear()
+                self._open_again(path, back)
+
+    def _answer_as(self, place: Path, request: Request) -> None:
+        """Open another model and answer a request as the second of two replies."""
+        self._may_stop_opening = True
+        try:
+            opened = self._open_quietly(place, request.options)
+        finally:
+            self._may_stop_opening = False
+        turn = self._prepare(opened, request, is_only=True, answer_index=1)
+        if turn is None:
+            return
+        model = opened.local.model
+        title = clean_line(f"{model.name} {model.quantization}", 72)
+        self._link.emit(events.AnswersBegun(2, other_model=title))
+        if self._answer(opened, turn, None):
+            self._link.emit(events.AnswersFinished())
+        else:
+            self._link.emit(events.PromptStopped())
+
+    def _open_again(self, path: Path, opening: Opening) -> None:
+        """Open the model of the conversation again, as it was."""
+        try:
+            self._open_quietly(path, opening.request.options)
+            self.continue_conversation(opening.request, opening.state)
+        except BaseException as error:
+            self.unload()
+            self._link.emit(events.ModelFailed(reason_of(error), error))
+
+    def _prepare(
+        self,
+        opened: LoadedModel,
+        request: Request,
+        is_only: bool,
+        answer_index: int | None = None,
+    ) -> LocalTurn | None:
+        """Return the turn of a request; None if events report why there is none.
+
+        Args:
+            is_only: whether no other reply is written at the same time.
+            answer_index: index of the reply among answers of several models; None for a turn of
+                the conversation's model.
+        """
         local = opened.local
         # After results of tools the prompt must describe the same tools.
         has_same_tools = request.has_results and bool(local.chat.tools)
@@ -484,7 +547,7 @@ class LocalBackend:
         except NoRoomError as error:
             self._refuse(request, error.needed_tokens, local.session.n_ctx)
             return None
-        if prompt.dropped_turns:
+        if prompt.dropped_turns and answer_index is None:
             self._report_dropped(opened, prompt)
         opened.states.restore(prompt.all_ids)
 
@@ -507,6 +570,7 @@ class LocalBackend:
                 call_splitter,
                 index,
                 may_call=request.may_call,
+                answer_index=answer_index,
             )
         except Cancelled:  # Stopped while the form was compiled.
             self._link.emit(events.PromptStopped())

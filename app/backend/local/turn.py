@@ -82,6 +82,8 @@ class LocalTurn:
         may_call: whether the reply may call tools; otherwise its calls are left out.
         index: index among several replies that are written together; None if there is only one.
         session: session that computes; None for the model's own.
+        answer_index: index under which the reply is reported if it is written next to others; None
+            for ``index``.
 
     Attributes:
         on_first_token: called when the prompt is read and a token is generated.
@@ -100,6 +102,7 @@ class LocalTurn:
         index: int | None = None,
         session: Session | None = None,
         may_call: bool = True,
+        answer_index: int | None = None,
     ) -> None:
         self.prompt = prompt
         self.session_options = session_options
@@ -110,7 +113,7 @@ class LocalTurn:
         self._on_progress = on_progress
         self._call_splitter = call_splitter
         self._may_call = may_call and call_splitter is not None
-        self._is_only = index is None
+        self._answer_index = index if answer_index is None else answer_index
         self._prefix = prompt.prefix or ReplyPrefix((), "", None)
         self._constraint = self._make_constraint()
 
@@ -224,8 +227,8 @@ class LocalTurn:
             self._local.add_reply(PromptMessage(ASSISTANT, text, ids=ids, raw=text))
 
     def _emit(self, event: events.Event) -> None:
-        if not self._is_only:
-            event = events.AnswerEvent(self.index, event)
+        if self._answer_index is not None:
+            event = events.AnswerEvent(self._answer_index, event)
         self._link.emit(event)
 
     def _report_progress(self, **changes: Any) -> None:

@@ -84,6 +84,10 @@ class RemoteBackend:
         """Whether a server is in use."""
         return self._open is not None
 
+    def compare(self, place: Path, request: Request, back: Opening) -> None:
+        """Refuse: models of servers are not compared."""
+        raise Refusal("only models of this machine are compared (/regen NAME)")
+
     def continue_conversation(self, request: Request, state: Path | None = None) -> None:
         """Reset the count of tokens: the server has nothing of the conversation."""
         self._used_tokens = 0

@@ -57,18 +57,31 @@ class AnswerChoice:
         answers = [branch[0] for branch in branches_of([message])]
         self._first_saved = max(0, len(answers) - MOST_COLUMNS)
         del answers[: self._first_saved]
-        await self._show(len(answers), answers)
+        models = [answer.model for answer in answers]
+        if len(set(models)) == 1:
+            models = []
+        await self._show(len(answers), answers, models)
 
     async def begin(self, event: AnswersBegun) -> None:
         """Show answers that are about to be written."""
         self._core.say_event(event)
         if event.n > 1:
             self._first_saved = None
-            await self._show(event.n)
+            running = self._core.chat_session.running
+            compared = running.compared if running is not None else None
+            if compared is None:
+                await self._show(event.n)
+            else:
+                await self._show(event.n, [compared], [compared.model, event.other_model])
 
-    async def _show(self, n_answers: int, answers: Sequence[ChatMessage] = ()) -> None:
-        chat_session = self._core.chat_session
-        screen = make_screen("answers", n_answers, self._core.keymap, chat_session.stop, answers)
+    async def _show(
+        self,
+        n_answers: int,
+        answers: Sequence[ChatMessage] = (),
+        models: Sequence[str] = (),
+    ) -> None:
+        stop = self._core.chat_session.stop
+        screen = make_screen("answers", n_answers, self._core.keymap, stop, answers, models)
         self._screen = cast("AnswersScreen", screen)
         await self._core.screen.app.push_screen(self._screen, self._choose)
 

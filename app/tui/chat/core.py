@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from asyncio import wrap_future
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 from textual.content import Content
 from textual.screen import Screen
@@ -11,7 +14,8 @@ from textual.timer import Timer
 
 from app.backend.engine_thread import EngineThread
 from app.conversations.journal import open_storage
-from app.program.refusals import Refusal
+from app.program.background import in_background
+from app.program.refusals import Refusal, shown_line
 from app.program.settings import Settings
 from app.session.chat_session import ChatSession
 from app.session.events import Event
@@ -129,6 +133,20 @@ class ChatCore:
         stop = self.keymap.hint("chat.stop", f"{location}stops it")
         return ": ".join(filter(None, ("the engine is busy", stop)))
 
+    async def find_model(self, name: str) -> Path | None:
+        """Return the file of a model by its name or path; None, and say why, if it cannot be used.
+
+        Only the beginning of the file is checked.
+        """
+        find = partial(_find_model, name, self.settings.model_directories)
+        try:
+            path = await wrap_future(in_background(find, "model"))
+            await wrap_future(self.engine_thread.glance_at(path))
+        except Exception as error:
+            self.say(shown_line(error), is_error=True)
+            return None
+        return path
+
     def refuses_while_busy(self) -> bool:
         """Return whether the engine is busy, and say so if it is."""
         if self.chat_session.is_busy:
@@ -151,6 +169,12 @@ class ChatCore:
         self.edge.hint()
         self.prompt.focus()
         self.transcript.anchor()
+
+
+def _find_model(name: str, directories: Sequence[str]) -> Path:
+    from app.models.library.find_by_name import named_model  # not needed for the first frame
+
+    return named_model(name, directories)
 
 
 class PromptEdge:
@@ -305,8 +329,9 @@ class TurnViews:
         self.question = view
         view.message = chat_session.last_message
         self._joined = None
-        if chat_session.joined_message is not None:
-            self._joined = self._core.transcript.view_of(chat_session.joined_message)
+        running = chat_session.running
+        if running is not None and running.joined is not None:
+            self._joined = self._core.transcript.view_of(running.joined)
             self._core.say(SENT_TOGETHER)
         self._show_joined_as("sent with the next message")
 

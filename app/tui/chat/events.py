@@ -267,8 +267,9 @@ class EventDisplay:
                 self._turn_views.reply().think(event.text)
                 self._core.chat_session.save_partial()
             case events.ThinkingFinished():
-                thinking = self._core.chat_session.thinking
-                self._turn_views.reply().finish_thinking(thinking)
+                running = self._core.chat_session.running
+                if running is not None:
+                    self._turn_views.reply().finish_thinking(running.reply.thinking)
                 self._core.chat_session.save_partial()
             case events.ReplyReopened():
                 self._turn_views.reopen_reply()

@@ -16,6 +16,7 @@ from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.chat.editing import MessageEditing
 from app.tui.markdown.code_blocks import block_to_copy, code_blocks, text_to_copy
 from app.tui.screens import make_screen
+from app.tui.textual_hacks import run_last
 from app.tui.widgets.call_question import CallQuestion
 from app.tui.widgets.message_view import MessageView, ReplyView, ToolView, UserView
 
@@ -113,12 +114,26 @@ class MessageActions:
             self._editing.edit_question_of(view)
 
     def action_regenerate(self, argument: str = "") -> None:
-        """Answer the last message again, with several answers at once if a number is given."""
+        """Answer the last message again, with several answers at once if a number is given, or
+        with another model if one is named."""
         with self._core.refusals_said(is_error=False):
             n_answers = commands.n_answers(argument)
+            if not n_answers:
+                run_last(self._core.screen, "model", partial(self._compare, argument))
+                return
             commands.check_regenerable(self._core.chat_session.conversation, n_answers)
             begin = partial(self._core.chat_session.regenerate, n_answers)
             self._reply_again(begin, "there is nothing to answer again")
+
+    async def _compare(self, name: str) -> None:
+        """Answer the last message with another model as well."""
+        core = self._core
+        path = await core.find_model(name)
+        if path is None:
+            return
+        with core.refusals_said(is_error=False):
+            commands.check_comparable(core.chat_session, path)
+            self._reply_again(partial(core.chat_session.compare, path), commands.NOT_COMPARABLE)
 
     def _reply_again(self, begin: Callable[[], bool], refusal: str) -> None:
         core = self._core

@@ -16,7 +16,6 @@ from app.forms.answer_form import SCHEMA, AnswerForm, read_form_file
 from app.machine.tuning.threads_in_use import describe_in_use
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
-from app.program.refusals import shown_line
 from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
 from app.session import commands, events
@@ -226,14 +225,8 @@ class ModelPanel:
 
     async def _find_and_open(self, name: str) -> None:
         """Find a model, check its file, and open it."""
-        find = partial(_find_model, name, self._core.settings.model_directories)
-        try:
-            path = await wrap_future(in_background(find, "model"))
-            await wrap_future(self._core.engine_thread.glance_at(path))
-        except Exception as error:
-            self._core.say(shown_line(error), is_error=True)
-            return
-        if not self.open(path, clean_line(path.name)):
+        path = await self._core.find_model(name)
+        if path is not None and not self.open(path, clean_line(path.name)):
             self._core.say(self._core.busy_line())
 
     def action_thinking(self, argument: str = "") -> None:
@@ -312,9 +305,3 @@ def _check_form(form: AnswerForm) -> Sequence[str]:
     from app.forms.constraint import check_form  # not needed for the first frame
 
     return check_form(form)
-
-
-def _find_model(name: str, directories: Sequence[str]) -> Path:
-    from app.models.library.find_by_name import named_model  # not needed for the first frame
-
-    return named_model(name, directories)

@@ -24,11 +24,16 @@ from app.tui.widgets.reply_body import ReplyBody
 
 
 class AnswerColumn(VerticalScroll, can_focus=True):
-    """Column with one reply."""
+    """Column with one reply.
 
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._head = Static(str(number), classes="answer-head")
+    Args:
+        number: number that chooses the reply.
+        model: name of the model; "" if all replies are of the same one.
+    """
+
+    def __init__(self, number: int, model: str) -> None:
+        self._title = f"{number} {model}".rstrip()
+        self._head = Static(self._title, markup=False, classes="answer-head")
         self._foot = Static(markup=False, classes="answer-foot")
         self._thinking_view = ThinkingView()
         self._body = ReplyBody()
@@ -79,11 +84,11 @@ class AnswerColumn(VerticalScroll, can_focus=True):
 
     def on_focus(self) -> None:
         """Mark the focused reply with a character, since colour may be missing."""
-        self._head.update(f"{self._number} <")
+        self._head.update(f"{self._title} <")
 
     def on_blur(self) -> None:
         """Remove the mark."""
-        self._head.update(str(self._number))
+        self._head.update(self._title)
 
 
 class AnswersScreen(Screen[int | None]):
@@ -92,7 +97,8 @@ class AnswersScreen(Screen[int | None]):
     Args:
         n: number of replies; events arrive through ``add_event`` until ``finish``.
         stop: stops the running replies.
-        messages: saved replies to show instead of running ones.
+        messages: complete replies for the first columns; if there are n, none is running.
+        models: names of the models of all columns; empty if there is only one model.
     """
 
     CSS_PATH = "answers.tcss"
@@ -105,13 +111,16 @@ class AnswersScreen(Screen[int | None]):
         keymap: Keymap,
         stop: Callable[[], object],
         messages: Sequence[ChatMessage] = (),
+        models: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._keymap = keymap
         self._stop = stop
         self._messages = messages
-        self._columns = [AnswerColumn(index + 1) for index in range(n)]
-        self._is_running = not messages
+        names = models or [""] * n
+        self._columns = [AnswerColumn(index + 1, names[index]) for index in range(n)]
+        self._is_running = len(messages) < n
+        self._are_new = self._is_running
         self._chosen: int | None = None
 
     def compose(self) -> ComposeResult:
@@ -165,11 +174,11 @@ class AnswersScreen(Screen[int | None]):
 
     def _show_keys(self) -> None:
         if self._is_running:
-            context = "written together"
+            context = "being written" if self._messages else "written together"
             leave = "stop"
         else:
             context = "choose one to continue with"
-            leave = "back" if self._messages else "keep the first"
+            leave = "keep the first" if self._are_new else "back"
         self.query_one(ScreenTitle).set_content(context)
         first_key = self._keymap.first_key
         self.query_one(KeyLine).set_content(

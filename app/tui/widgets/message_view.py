@@ -510,8 +510,9 @@ class ReplyView(MessageView):
             prefix = "(no answer yet) "
         elif not self.text:
             prefix = "(empty reply) "
+        model = reply_lines.model_among_branches(message)
         footer = reply_lines.reply_footer(message.figures, message.ending, message.is_edited)
-        self.footer = f"{prefix}{footer}".rstrip()
+        self.footer = f"{prefix}{' · '.join(filter(None, (model, footer)))}".rstrip()
         self.details = reply_lines.reply_details(message.figures)
         self._fit_footer()
 

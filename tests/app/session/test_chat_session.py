@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from app.conversations.conversation import Ending
+from app.conversations.conversation import ChatMessage, Ending
+from app.conversations.export import to_markdown
 from app.conversations.journal import Journal
 from app.conversations.store import Store
 from app.session.chat_session import ChatSession
@@ -59,7 +61,9 @@ def test_several_answers_are_saved_while_they_are_written(engine: Engine, tmp_pa
     engine.script.token_gate = gate = Gate()
     gate.allow(1)
     chat_session.regenerate(2)
-    engine.until(lambda: chat_session.running_text == "new")
+    running = chat_session.running
+    assert running is not None
+    engine.until(lambda: running.answers is not None and running.answers.replies[0].text == "new")
     chat_session.save_partial()
     assert chat_session.journal.wait_until_saved(PATIENCE_S)
     saved = store.read(chat_session.journal.id).conversation.messages[-1]
@@ -117,3 +121,48 @@ def test_a_kill_keeps_a_finished_answer_and_a_part(tmp_path: Path) -> None:
     assert (before.text, before.ending) == ("before", Ending.COMPLETE)
     assert second.text.startswith("another")
     assert second.ending is Ending.INTERRUPTED
+
+
+def test_an_answer_of_another_model_is_saved_as_it_grows(engine: Engine, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    engine.chat_session = chat_session = ChatSession(engine.engine_thread, None, Journal(store))
+    engine.script.replies = [["before"], ["another", *(f" {n}" for n in range(500))]]
+    engine.load()
+    engine.ask("hello")
+    engine.script.token_gate = gate = Gate()
+    assert chat_session.compare(Path("other.gguf"))
+
+    def has_begun() -> bool:
+        gate.allow(1)
+        running = chat_session.running
+        if running is None:
+            return False
+        return running.answers is not None and bool(running.answers.replies[1].text)
+
+    engine.until(has_begun)
+    chat_session.save_partial()
+    assert chat_session.journal.wait_until_saved(PATIENCE_S)
+    shown, other = answers_saved(store, chat_session)
+    assert (shown.text, shown.ending, shown.model) == ("before", Ending.COMPLETE, "model Q4_K_M")
+    assert (other.ending, other.model) == (Ending.INTERRUPTED, "other Q4_K_M")
+    assert other.text.startswith("another")
+
+    gate.open()
+    engine.wait_for(AnswersFinished)
+    chat_session.journal.wait_until_saved(PATIENCE_S)
+    shown, other = answers_saved(store, chat_session)
+    assert (shown.text, shown.model) == ("before", "model Q4_K_M")
+    assert other.text.endswith(" 499")
+    assert (other.ending, other.model) == (Ending.COMPLETE, "other Q4_K_M")
+    text = to_markdown(
+        chat_session.conversation, "model Q4_K_M", datetime.now(), with_branches=True
+    )
+    assert "*model Q4_K_M · 1 token" in text
+    assert "*other Q4_K_M · 501 tokens" in text
+    chat_session.journal.close(PATIENCE_S)
+
+
+def answers_saved(store: Store, chat_session: ChatSession) -> list[ChatMessage]:
+    """Return the saved answers to the last message, the shown one first."""
+    reply = store.read(chat_session.journal.id).conversation.messages[-1]
+    return [reply, *(branch[0] for branch in reply.alternatives)]

@@ -10,6 +10,7 @@ import pytest
 
 from app.tui.screens.answers import AnswerColumn, AnswersScreen
 from engine import Sampling
+from engine.errors import MemoryPlanError
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
@@ -125,10 +126,9 @@ async def test_stopping_before_the_first_word_keeps_the_old_reply(
 
 async def test_requests_without_a_choice_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async with choosing(monkeypatch, answers("One."), temperature=0.0) as driver:
-        for wanted in ("5", "x"):
-            await driver.say(f"/regen {wanted}")
-            await driver.until(lambda: not driver.prompt.submitted)
-            assert driver.notes()[-1].startswith("/regen takes how many")
+        await driver.say("/regen 5")
+        await driver.until(lambda: not driver.prompt.submitted)
+        assert driver.notes()[-1].startswith("/regen takes how many")
         await driver.say("/regen 2")
         await driver.note("at temperature 0 all answers are the same")
         assert said(driver) == ["hello", "Before."]
@@ -145,3 +145,102 @@ async def test_less_memory_allows_fewer_replies(monkeypatch: pytest.MonkeyPatch)
         await driver.until(lambda: said(driver) == ["hello", "Three."])
         await driver.note("answers written together: 1; for more,")
         assert driver.app.screen is driver.chat
+
+
+# ---- another model
+
+
+async def test_another_model_answers_next_to_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with choosing(monkeypatch, answers("Two.", "Later.")) as driver:
+        await driver.say("/regen other.gguf")
+        columns = await shown(driver, 2)
+        await driver.shows("Two.")
+        rows = driver.screen_text().splitlines()
+        assert any("1 model Q4_K_M" in row and "2 other Q4_K_M" in row for row in rows)
+        assert any("Before." in row and "Two." in row for row in rows)
+        assert len(columns) == 2
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        assert said(driver) == ["hello", "Before."]
+        await driver.shows("‹ 1/2 › · model Q4_K_M")
+        first, other, again = driver.script.opened
+        assert [first.name, other.name, again.name] == ["model", "other", "model"]
+        assert (first.is_closed, other.is_closed, again.is_closed) == (True, True, False)
+        assert driver.chat.core.chat_session.model is not None
+        assert driver.chat.core.chat_session.model.name == "model"
+        await driver.ask("and then?")
+        assert said(driver)[-1] == "Later."
+        assert len(driver.script.opened) == 3
+
+
+async def test_the_answer_of_another_model_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with choosing(monkeypatch, answers("Two.", "Later.")) as driver:
+        await driver.say("/regen other.gguf")
+        await shown(driver, 2)
+        await driver.pilot.press("2")
+        await driver.until(lambda: said(driver) == ["hello", "Two."])
+        await driver.shows("‹ 2/2 › · other Q4_K_M")
+        await driver.ask("and then?")
+        session = driver.script.opened[-1].sessions[0]
+        assert "Two." in driver.script.opened[-1].tokenizer.decode(session.tokens)
+        await driver.say("/branch 1")
+        await driver.shows("‹ 1/2 › · model Q4_K_M")
+
+
+async def test_esc_stops_the_other_model_and_keeps_its_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = answers("echo " * 99)
+    async with choosing(monkeypatch, script) as driver:
+        script.token_gate = gate = Gate()
+        await driver.say("/regen other.gguf")
+        await driver.until(
+            lambda: "echo" in driver.screen_text() or gate.allow(1), "the reply begins"
+        )
+        await driver.pilot.press("escape")
+        await shown(driver, 2)
+        assert "stopped" in driver.screen_text()
+        await driver.pilot.press("2")
+        await driver.until(lambda: said(driver)[1].startswith("echo"))
+        assert driver.script.opened[-1].name == "model"
+
+
+async def test_esc_before_the_other_model_writes_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = answers("Two.")
+    async with choosing(monkeypatch, script) as driver:
+        script.prefill_gate = gate = Gate()
+        await driver.say("/regen other.gguf")
+        await driver.until(gate.waiting.is_set)
+        await driver.pilot.press("escape")
+        gate.open()
+        await driver.note("stopped before the reply began; the conversation is as it was")
+        assert said(driver) == ["hello", "Before."]
+        assert driver.app.screen is driver.chat
+        await driver.ask("and then?")
+        assert driver.script.opened[-1].name == "model"
+
+
+async def test_no_memory_for_the_other_model_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = answers("Two.", open_errors={"large.gguf": MemoryPlanError("it needs 9 GB of 4 GB")})
+    async with choosing(monkeypatch, script) as driver:
+        await driver.say("/regen large.gguf")
+        await driver.note("it needs 9 GB of 4 GB (the conversation is as it was)")
+        assert said(driver) == ["hello", "Before."]
+        assert [model.name for model in script.opened] == ["model", "model"]
+        await driver.ask("and then?")
+        assert said(driver)[-1] == "Two."
+
+
+async def test_models_that_cannot_be_compared_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = answers("Two.", missing={"nosuch.gguf"})
+    async with choosing(monkeypatch, script) as driver:
+        await driver.say("/regen nosuch.gguf")
+        await driver.note("nosuch.gguf: no such file (check the path)")
+        await driver.say("/regen model.gguf")
+        await driver.note("model.gguf is the open model: /regen 2 writes two more answers")
+        await driver.say("/new")
+        await driver.say("/regen other.gguf")
+        await driver.note("there is no answer to compare with yet")
+        assert len(script.opened) == 1
