@@ -194,13 +194,12 @@ def _read_pictures(options: RunOptions) -> tuple[Picture, ...]:
     """Return the pictures of --image.
 
     Raises:
-        Refusal: a file cannot be read, or no model of this machine gets the prompt.
+        Refusal: a file cannot be read, or the prompt is no message.
     """
     if not options.images:
         return ()
-    if options.raw or isinstance(options.model, RemoteModel):
-        other = "--raw" if options.raw else "--server"
-        raise Refusal(f"jalopy run: --image and {other} do not work together (leave one out)")
+    if options.raw:
+        raise Refusal("jalopy run: --image and --raw do not work together (leave one out)")
     if len(options.images) > MOST_PICTURES:
         raise Refusal(f"jalopy run: at most {MOST_PICTURES} pictures go into one prompt")
     try:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from app.documents.pictures import digest_of
+from app.documents.pictures import PICTURES, digest_of, references_in
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.text.record import record
+
+if TYPE_CHECKING:
+    from app.conversations.conversation import PromptMessage
 
 MARK = "\ufffc"
 """Character of a message's text in place of a picture."""
@@ -41,6 +45,27 @@ def with_marks(text: str, n_pictures: int) -> str:
     if text.count(MARK) == n_pictures:
         return text
     return MARK * n_pictures + text.replace(MARK, "")
+
+
+def with_attached(message: PromptMessage) -> tuple[str, tuple[Picture, ...]]:
+    """Return the text and the pictures of a message, those that its text refers to among them."""
+    references = list(references_in(message.text))
+    if not references or message.pictures:
+        return message.text, message.pictures
+    pieces: list[str] = []
+    pictures: list[Picture] = []
+    start = 0
+    for reference in references:
+        pieces.append(message.text[start : reference.start].replace(MARK, ""))
+        start = reference.end
+        content = PICTURES.find(reference.digest)
+        if content is None:
+            pieces.append(f"[{reference.name}: this picture is no longer here]\n")
+            continue
+        pieces.append(MARK)
+        pictures.append(Picture(content, reference.name, reference.digest))
+    pieces.append(message.text[start:].replace(MARK, ""))
+    return "".join(pieces), tuple(pictures)
 
 
 def read_picture(name: str) -> Picture:

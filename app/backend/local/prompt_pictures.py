@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.conversations.conversation import USER, PromptMessage
-from app.conversations.pictures import MARK, Picture, with_marks
-from app.documents.pictures import PICTURES, references_in
+from app.conversations.pictures import MARK, Picture, with_attached, with_marks
+from app.documents.pictures import references_in
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
@@ -19,27 +19,6 @@ if TYPE_CHECKING:
     from engine import Model
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.vision.rows import PreparedPicture
-
-
-def _with_attached(message: PromptMessage) -> tuple[str, tuple[Picture, ...]]:
-    """Return the text and the pictures of a message, those that its text refers to among them."""
-    references = list(references_in(message.text))
-    if not references or message.pictures:
-        return message.text, message.pictures
-    pieces: list[str] = []
-    pictures: list[Picture] = []
-    start = 0
-    for reference in references:
-        pieces.append(message.text[start : reference.start].replace(MARK, ""))
-        start = reference.end
-        content = PICTURES.find(reference.digest)
-        if content is None:
-            pieces.append(f"[{reference.name}: this picture is no longer here]\n")
-            continue
-        pieces.append(MARK)
-        pictures.append(Picture(content, reference.name, reference.digest))
-    pieces.append(message.text[start:].replace(MARK, ""))
-    return "".join(pieces), tuple(pictures)
 
 
 class PictureRefusal(Refusal):
@@ -68,7 +47,7 @@ class PromptPictures:
         Raises:
             PictureRefusal: the model reads no pictures, or one of these cannot be read.
         """
-        text, attached = _with_attached(message)
+        text, attached = with_attached(message)
         texts = with_marks(text, len(attached)).split(MARK)
         names = [self._name_of(picture) for picture in attached]
         pairs = zip(names, texts[1:], strict=True)

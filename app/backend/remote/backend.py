@@ -19,6 +19,7 @@ from app.backend.protocol import DocumentToRead, Opening
 from app.backend.remote.exchange import Exchange
 from app.backend.remote.keys import find_key
 from app.backend.remote.listing import ServerModel, list_server_models
+from app.backend.remote.picture_parts import PictureParts
 from app.backend.remote.tool_calls import messages_of
 from app.backend.remote.turn import RemotePrefix, RemoteTurn
 from app.backend.reply import ReplyMeter
@@ -74,6 +75,7 @@ class RemoteBackend:
         self._options = options
         self._exchange = exchange
         self._tools = EngineTools(link, options)
+        self._picture_parts = PictureParts(options.settings.pictures.detail)
         self._open: _OpenServer | None = None
         self._used_tokens = 0
         self._found: tuple[ModelPlace, _OpenServer] | None = None
@@ -200,6 +202,8 @@ class RemoteBackend:
                 place.name,
                 str(ThinkingMode.parse(thinking)),
                 place.host,
+                # Only a request shows whether a server's model sees.
+                sees_pictures=True,
             )
         )
         if opening.keeps and opening.request.n_turns:
@@ -285,7 +289,8 @@ class RemoteBackend:
         self, request: Request, model: RemoteModel, prefix: RemotePrefix | None
     ) -> dict[str, Any]:
         """Return the fields of a conversation up to the position where the reply continues."""
-        messages = messages_of(request.messages, model)
+        contents = self._picture_parts.contents_of(request.messages)
+        messages = messages_of(request.messages, model, contents)
         if prefix is None:
             return {"messages": messages, **_thinking_fields(request.options)}
 

@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 
 from app.backend.remote.event_stream import MAX_ANSWER_BYTES, decompressed, events, parse_json
 from app.backend.remote.keys import VARIABLE
+from app.backend.remote.picture_parts import has_pictures
 from app.backend.remote.reply_chunks import ReplyChunk, error_text, find_error, parse_chunk
 from app.backend.remote.returned_fields import without_returned_fields
 from app.program.remote_model import RemoteModel
@@ -31,6 +32,8 @@ _MAX_TEXT_CHARS = 4 << 20
 _READ_BYTES = 1 << 16
 _SUCCESS = range(200, 204)
 """Statuses with an answer in the body; some servers send 201 (created)."""
+_MISUNDERSTOOD_STATUSES = (400, 415, 422, 500, 501)
+"""Statuses of servers that do not expect a field, such as a picture."""
 _SEE_OTHER = 303
 """Status of a redirect to a page with an explanation."""
 _JSON_OBJECT = "json_object"
@@ -127,6 +130,12 @@ class Exchange:
         return self._send(path, body, self._limits.silence_s, self._limits.reply_s)
 
     def _with_advice(self, error: StatusError, request: Mapping[str, Any]) -> StatusError:
+        shows_pictures = has_pictures(request.get("messages") or ())
+        if shows_pictures and error.status in _MISUNDERSTOOD_STATUSES:
+            advice = (
+                "perhaps this model sees no pictures: choose one that does, or start a new chat"
+            )
+            return StatusError(f"{error} ({advice})", error.status, error.pause_s)
         if "tools" not in request or "tool" not in str(error).lower():
             return error
         return StatusError(f"{error} (/tools off asks without them)", error.status, error.pause_s)

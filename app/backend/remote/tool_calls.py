@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from app.backend.remote.reply_chunks import text_of
@@ -166,17 +167,20 @@ def write_calls(calls: Iterable[ToolCall]) -> str:
 
 
 def messages_of(
-    messages: Sequence[PromptMessage], model: RemoteModel | None = None
+    messages: Sequence[PromptMessage],
+    model: RemoteModel | None = None,
+    contents: Mapping[int, list[dict[str, Any]]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Return the messages for a request.
 
     Args:
         messages: Messages of the conversation.
         model: Model of the request. Its own replies get the fields that its server needs back.
+        contents: Content parts of the messages with pictures, by index.
     """
     encoded: list[dict[str, Any]] = []
     has_calls = False
-    for message in messages:
+    for index, message in enumerate(messages):
         if message.role == TOOL and has_calls:
             encoded += [
                 {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
@@ -185,7 +189,7 @@ def messages_of(
         else:
             # Servers refuse results without calls, so these become text of the user.
             role = "user" if message.role == TOOL else message.role
-            encoded.append({"role": role, "content": message.text})
+            encoded.append({"role": role, "content": contents.get(index, message.text)})
         has_calls = bool(message.calls)
         if has_calls:
             encoded[-1]["tool_calls"] = [_encode_call(call) for call in message.calls]

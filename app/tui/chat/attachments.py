@@ -232,13 +232,10 @@ class Attachments:
         pictures = [document for document in reading.documents if document.is_picture]
         if model is None or model.sees_pictures or not pictures:
             return reading
-        if model.server:
-            reason = "pictures are not sent to servers yet"
-        else:
-            reason = (
-                f"{model.name} cannot read pictures: its folder has no mmproj file that fits "
-                f"(/help pictures)"
-            )
+        reason = (
+            f"{model.name} cannot read pictures: its folder has no mmproj file that fits "
+            f"(/help pictures)"
+        )
         names = ", ".join(document.name for document in pictures)
         self._core.say(f"{names}: {reason}", is_error=True)
         others = tuple(document for document in reading.documents if not document.is_picture)
