@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.cache.cached_tokens import common_prefix
+from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.plan.buffers import SMALL_BATCH_TOKENS
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Batch:
         self._lock = threading.Condition()
         self._numbers: dict[Pipeline, int] = {}
         """Numbers of the sessions, which give their order in a run."""
-        self._tokens: dict[Pipeline, list[int]] = {}
+        self._tokens: dict[Pipeline, CachedTokens] = {}
         """Tokens in each session's cache."""
         self._running: frozenset[Pipeline] = frozenset()
         """Sessions whose tokens are computed now."""
@@ -77,11 +77,11 @@ class Batch:
         self.n_tokens = 0
         self.n_copied = 0
 
-    def join(self, pipeline: Pipeline, tokens: list[int]) -> None:
+    def join(self, pipeline: Pipeline, tokens: CachedTokens) -> None:
         """Add a session.
 
         Args:
-            tokens: list of the tokens in its cache, which the session updates.
+            tokens: tokens in its cache, which the session updates.
         """
         with self._lock:
             self._numbers.setdefault(pipeline, max(self._numbers.values(), default=-1) + 1)
@@ -146,7 +146,7 @@ class Batch:
         Returns:
             Number of tokens in the session's cache.
         """
-        n_cached = len(self._tokens[pipeline])
+        n_cached = len(self._tokens[pipeline].ids)
         memory = pipeline.memory
         if (
             memory.state_bytes
@@ -172,7 +172,7 @@ class Batch:
     def _longest_match(self, pipeline: Pipeline, ids: Sequence[int]) -> tuple[Pipeline | None, int]:
         """Return the peer that shares the longest prefix with ``ids``, and its length."""
         matches = (
-            (peer, common_prefix(tokens, ids))
+            (peer, min(common_prefix(tokens.ids, ids), tokens.n_exact))
             for peer, tokens in self._tokens.items()
             if peer is not pipeline
         )

@@ -759,7 +759,7 @@ def _share_threads(crew: Crew, session: Session, peer: Session) -> None:
     """Put two sessions into one batch."""
     batch = peer.batch or Batch(crew)
     for member in (peer, session):
-        batch.join(member.pipeline, member.cached.ids)
+        batch.join(member.pipeline, member.cached)
         member.forward.batch = batch
 
 

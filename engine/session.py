@@ -13,6 +13,7 @@ import numpy as np
 from engine.batch import SHORT_BLOCK, Batch
 from engine.cache import context_shift
 from engine.cache.cached_tokens import CachedTokens, common_prefix
+from engine.cache.moved_spans import MovedSpan, find_spans, joined_spans
 from engine.cache.picture_ids import LOWEST_ID, PictureSpan, grid_positions, part_start, spans_in
 from engine.config import CAUSAL
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
@@ -91,6 +92,8 @@ class Session:
         guess_kinds: kinds of guesses to use.
         guess_tally: guesses of the last ``generate`` by kind, and the time that they saved.
         cached: tokens in the cache, for a state writer.
+        min_moved_tokens: minimum of tokens of a span that ``prefill`` moves to another position
+            instead of computing it again; 0 to move none.
         forward: computes the tokens.
         profiler: times the operations of this session.
     """
@@ -113,6 +116,7 @@ class Session:
         self.guess_costs = GuessCosts()
         self.guess_kinds: Collection[GuessKind] = ALL_KINDS
         self.guess_tally = GuessTally()
+        self.min_moved_tokens = 0
         self._is_closed = False
 
     # ---- properties
@@ -251,7 +255,9 @@ class Session:
         computed. The last token is always computed, for its logits.
 
         The same prompt always gets the same logits, to the bit: a prompt's tokens are computed by
-        the block kernels, however few they are, and a reply's tokens by the decode kernels.
+        the block kernels, however few they are, and a reply's tokens by the decode kernels. With
+        ``min_moved_tokens`` they differ slightly, since long spans that stand elsewhere in the
+        cache are moved (``engine.cache.moved_spans``).
 
         Args:
             ids: token ids of the whole prompt, one to ``n_ctx``.
@@ -268,13 +274,17 @@ class Session:
         if len(ids) > self.n_ctx:
             raise _context_full(len(ids), self.n_ctx)
         start_s = time.monotonic()
-        reused = self.truncate(_shared_prefix(self.cached.ids, ids))
+        spans = _spans_to_move(self, ids)
+        reused = self.truncate(_usable_prefix(self, ids))
         if self._last_was_decoded or any(
             0 <= position - reused < MIN_CHECKPOINT_GAP for position in checkpoint_positions
         ):
             self.memory.make_checkpoint()
+        if spans:
+            _feed_around(self, ids, spans)
+            reused += sum(span.n for span in spans)
         self._feed(
-            ids[reused:],
+            ids[self.length :],
             on_progress=on_progress,
             checkpoint_positions=checkpoint_positions,
             is_prompt=len(ids) - reused > n_replied,
@@ -283,10 +293,10 @@ class Session:
 
     def reusable(self, ids: Sequence[int]) -> int:
         """Return the number of tokens that ``prefill(ids)`` would not compute."""
-        n = _shared_prefix(self.cached.ids, ids)
-        if n == self.length:
-            return n
-        return self.memory.reachable(n)
+        n = _usable_prefix(self, ids)
+        if n < self.length:
+            n = self.memory.reachable(n)
+        return n + sum(span.n for span in _spans_to_move(self, ids))
 
     def has_lost(self, ids: Sequence[int]) -> bool:
         """Whether ``prefill(ids)`` would compute tokens of the cache again because layers cannot go
@@ -527,15 +537,22 @@ class Session:
 
     # ---- for the model, saved states and measurements
 
-    def adopt(self, ids: Sequence[int]) -> None:
+    def adopt(self, ids: Sequence[int], are_moved: bool = False) -> None:
         """Append tokens whose keys and values were written to the cache directly, as by a restored
         state.
+
+        Args:
+            are_moved: whether they were computed after other tokens.
 
         Raises:
             EngineError: an id is out of range.
             ContextFullError: more tokens than fit into the context.
         """
-        self.cached.append(self.check_ids(ids, has_pictures=True))
+        checked = self.check_ids(ids, has_pictures=True)
+        if are_moved:
+            self.cached.append_moved(checked)
+        else:
+            self.cached.append(checked)
         self._logits = None
         self.memory.commit(self.length)
 
@@ -757,6 +774,46 @@ def _shared_prefix(cached: Sequence[int], ids: Sequence[int]) -> int:
     picture is shared as a whole."""
     n = max(0, min(common_prefix(cached, ids), len(ids) - 1))
     return part_start(ids, n)
+
+
+def _usable_prefix(session: Session, ids: Sequence[int]) -> int:
+    """Return the number of tokens at the beginning of a prompt that a session has in its cache."""
+    n = _shared_prefix(session.cached.ids, ids)
+    if session.min_moved_tokens:
+        return n
+    return min(n, session.cached.n_exact)
+
+
+def _spans_to_move(session: Session, ids: Sequence[int]) -> list[MovedSpan]:
+    """Return the spans of the cache that ``prefill`` moves for a prompt."""
+    cached = session.cached
+    if not session.min_moved_tokens or not session.memory.can_move_spans:
+        return []
+    if cached.pictures or min(ids) < 0:
+        return []
+    n_shared = _shared_prefix(cached.ids, ids)
+    return find_spans(cached.ids, ids, n_shared, session.min_moved_tokens)
+
+
+def _feed_around(session: Session, ids: Sequence[int], spans: list[MovedSpan]) -> None:
+    """Move spans to where a prompt has them, and compute the tokens before and between them.
+
+    After ``Cancelled`` the cache has the spans without the tokens between them, for the next
+    prompt.
+    """
+    session.memory.move_spans(spans)
+    remaining = list(spans)
+    try:
+        for span in spans:
+            if session.length < span.to:
+                session._feed(ids[session.length : span.to])
+            session.adopt(ids[span.to : span.end], are_moved=True)
+            remaining.remove(span)
+    except Cancelled:
+        session.memory.move_spans(joined_spans(remaining, session.length))
+        for span in remaining:
+            session.adopt(ids[span.to : span.end], are_moved=True)
+        raise
 
 
 def _pictures_in(ids: list[int], start: int) -> list[PictureSpan]:

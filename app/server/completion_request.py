@@ -20,6 +20,8 @@ from engine.prompt.infill import InfillText
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_CHARS = 1000
+MIN_MOVED_TOKENS = 256
+"""Default minimum of tokens of a text around a gap that is moved in the cache."""
 MAX_TOKENS = 2**31 - 1
 LATEST = ":latest"
 """Tag that Ollama adds to names without one: "x" and "x:latest" are the same model."""
@@ -85,6 +87,9 @@ class CompletionRequest:
     """Number of blanks; a further line that begins with fewer ends the reply. 0 for any line."""
     line_limit_s: float = 0.0
     """Time of writing after which the reply ends with the next line; 0 for no limit."""
+    min_moved_tokens: int | None = None
+    """Minimum of tokens of a text that is moved in the cache instead of read again; 0 to move none,
+    None for ``MIN_MOVED_TOKENS`` where a gap is filled and 0 elsewhere."""
     response_fields: tuple[str, ...] | None = None
     """Paths of the fields that llama-server's clients want in the response; None for all."""
     is_streamed: bool = False
@@ -112,6 +117,15 @@ class CompletionRequest:
             self.infill.suffix == older.infill.suffix or self.infill.prefix == older.infill.prefix
         )
         return is_same_place and self.infill != older.infill
+
+    @property
+    def moved_tokens(self) -> int:
+        """Minimum of tokens of a text that is moved in the cache; 0 if none is."""
+        if self.min_moved_tokens is not None:
+            return self.min_moved_tokens
+        if self.infill is not None:
+            return MIN_MOVED_TOKENS
+        return 0
 
     @property
     def is_chat(self) -> bool:

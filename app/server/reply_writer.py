@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 MAX_LOGGED_NOTES = 200
 """Limit on the notes about forms in the log."""
+_NEAR_CHARS = 1 << 16
+"""Number of characters before and after a gap that are compared."""
 _API_REASONS = {"stop": "stop", REPEATS: "stop", "length": "length", "context": "length"}
 """Finish reasons of the API by those of the engine."""
 
@@ -69,7 +71,9 @@ class ReplyWriter:
         )
         self._forms = Forms(self.local.model.tokenizer)
         self._last_text = ""
-        """Last text that was continued, or whose gap was filled."""
+        """Last text that was continued, or the one before the last gap."""
+        self._last_infill: InfillText | None = None
+        """Text whose gap was filled last; None if another text was continued since."""
 
     def count_cached(self, request: CompletionRequest) -> int:
         """Return how much of a request the session has from the last one, in messages or, for a
@@ -81,6 +85,8 @@ class ReplyWriter:
             return self.local.n_shared(request.messages)
         if not isinstance(request.prompt, str):
             return self.local.session.reusable(request.prompt)
+        if request.infill is not None and self._last_infill is not None:
+            return _n_common_chars(self._last_infill, request.infill)
         return _n_shared_chars(self._last_text, _text_of(request))
 
     def write(self, task: ReplyTask) -> Finish:
@@ -96,6 +102,8 @@ class ReplyWriter:
         with pausing(task.check):
             prompt, is_cut = self._make_prompt(request)
         self._last_text = _text_of(request)
+        self._last_infill = request.infill
+        self.local.session.min_moved_tokens = request.moved_tokens
 
         n_prompt = len(prompt.all_ids)
         if n_prompt >= self.local.session.n_ctx:
@@ -408,6 +416,17 @@ def _n_shared_chars(first: str, second: str) -> int:
         else:
             n_most = middle - 1
     return n_shared
+
+
+def _n_common_chars(first: InfillText, second: InfillText) -> int:
+    """Return the number of characters of the lines that two texts have in common near their gaps.
+    They may begin at different lines of the same file."""
+    return sum(map(len, _lines_near_gap(first) & _lines_near_gap(second)))
+
+
+def _lines_near_gap(text: InfillText) -> set[str]:
+    near = text.prefix[-_NEAR_CHARS:] + text.line + text.suffix[:_NEAR_CHARS]
+    return set(near.splitlines())
 
 
 class _ReplyStreamer:

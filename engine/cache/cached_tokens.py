@@ -55,6 +55,8 @@ class CachedTokens:
         self._watches: list[CacheWatch] = []
         self._n_permanent: int | None = None
         """Number of permanent tokens; None if all are."""
+        self._n_exact: int | None = None
+        """Number of tokens before the first moved span; None if there is none."""
 
     def append(self, ids: Sequence[int]) -> None:
         """Append computed tokens."""
@@ -84,21 +86,38 @@ class CachedTokens:
             watch.cut(n)
         if self._n_permanent is not None:
             self._n_permanent = min(self._n_permanent, n)
+        if self._n_exact is not None and n <= self._n_exact:
+            self._n_exact = None
         del self.ids[n:]
         while self.pictures and self.pictures[-1].end > n:
             self.pictures.pop()
 
     @property
+    def n_exact(self) -> int:
+        """Number of tokens whose keys and values were computed after just these tokens: those
+        before the first moved span."""
+        n_exact = self._n_exact
+        if n_exact is None:
+            return len(self.ids)
+        return n_exact
+
+    def append_moved(self, ids: Sequence[int]) -> None:
+        """Append the tokens of a moved span."""
+        if self._n_exact is None:
+            self._n_exact = len(self.ids)
+        self.append(ids)
+
+    @property
     def n_permanent(self) -> int:
-        """Number of permanent tokens."""
+        """Number of permanent tokens before the first moved span."""
         n_permanent = self._n_permanent
         if n_permanent is None:
-            return len(self.ids)
-        return n_permanent
+            return self.n_exact
+        return min(n_permanent, self.n_exact)
 
     def permanent_ids(self) -> list[int]:
-        """Return the ids of the permanent tokens."""
-        return self.ids[: self._n_permanent]
+        """Return the ids of the permanent tokens before the first moved span."""
+        return self.ids[: self.n_permanent]
 
     @contextmanager
     def temporary_tokens(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.cache.kv_cache import Copied, KVCache
 from engine.cache.layer_cache import Bytes
+from engine.cache.moved_spans import MovedSpan
 from engine.cache.states import STATE_VERSION, RecurrentStates
 from engine.errors import EngineError
 
@@ -28,6 +29,7 @@ class HybridMemory:
         state_bytes: bytes of the states that a token reads.
         layout_version: version of both layouts, checked when a saved state is restored.
         max_guesses: limit on the guesses of a trial.
+        can_move_spans: False, since a state depends on all earlier tokens.
     """
 
     def __init__(self, cache: KVCache, states: RecurrentStates) -> None:
@@ -38,6 +40,7 @@ class HybridMemory:
         self.state_bytes = states.size_bytes
         self.layout_version = cache.layout_version | STATE_VERSION << 16
         self.max_guesses = states.max_guesses
+        self.can_move_spans = False
         self._saved_bytes = states.size_bytes + len(STATE_MARK)
 
     def reserve(self, n: int) -> None:
@@ -100,6 +103,10 @@ class HybridMemory:
         raise EngineError(
             "this model's layers cannot forget tokens from the midst of a conversation"
         )
+
+    def move_spans(self, spans: Sequence[MovedSpan]) -> None:
+        """Raise EngineError: a state depends on all earlier tokens."""
+        raise EngineError("this model's layers cannot move tokens")
 
     def repeat(self, n: int, upto: int) -> None:
         """Repeat keys and values. States stay the same, since their use takes as long in any

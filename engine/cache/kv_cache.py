@@ -14,6 +14,7 @@ from engine.cache import context_shift
 from engine.cache.kv_types import KV_TYPES, KVType
 from engine.cache.layer_cache import POSITIONS, Bytes, CacheRegion, Floats, LayerCache, regions_of
 from engine.cache.layer_memory import MemoryNeeds
+from engine.cache.moved_spans import MovedSpan, move_spans
 from engine.cache.ring import RingReach, ring_slots
 from engine.cache.rotation import Rotation
 from engine.cache.states import CHECKPOINT_BYTES, MAX_GUESSES, state_bytes, states_bytes
@@ -294,6 +295,16 @@ class KVCache:
             context_shift.drop_positions(layer, first - n_drop, n_drop, length, n_turned)
         self._reach.shift(n_keep, n_drop, length)
         self._saved_end = None
+
+    @property
+    def can_move_spans(self) -> bool:
+        """Whether spans of positions can be moved: without learned positions and rings."""
+        return not self._has_learned_positions and not self._ring_regions
+
+    def move_spans(self, spans: Sequence[MovedSpan]) -> None:
+        """Move spans to other positions and rotate their keys. They may be moved beyond the end."""
+        for layer in self._layers:
+            move_spans(layer, spans)
 
     def resident_bytes(self) -> int | None:
         """Estimate the bytes in memory from a sample of pages; None if the system does not say."""

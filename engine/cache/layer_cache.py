@@ -55,13 +55,24 @@ class Heads:
         self.scales = memory.array(np.uint8, (n_heads, self.scale_bytes), scales_offset)
 
     def move(self, to: int, first: int, last: int) -> None:
-        """Move the rows of positions first to last down to ``to``. Only values are stored in
-        rows."""
-        from_slots = np.arange(first, last) % self.n_slots
-        to_slots = np.arange(to, to + last - first) % self.n_slots
-        for array in (self.elements, self.scales):
-            rows = array.reshape(self._n_heads, self.n_slots, -1)
-            rows[:, to_slots] = rows[:, from_slots]
+        """Move the rows of positions first to last to ``to``. Only values are stored in rows."""
+        self.write_rows(to, self.read_rows(first, last))
+
+    def read_rows(self, first: int, last: int) -> list[Bytes]:
+        """Return copies of the elements and the scales of positions first to last."""
+        slots = np.arange(first, last) % self.n_slots
+        return [rows[:, slots] for rows in self._rows()]
+
+    def write_rows(self, first: int, copies: Sequence[Bytes]) -> None:
+        """Write the result of ``read_rows`` at positions from ``first`` on."""
+        for rows, copy in zip(self._rows(), copies, strict=True):
+            slots = np.arange(first, first + copy.shape[1]) % self.n_slots
+            rows[:, slots] = copy
+
+    def _rows(self) -> list[Bytes]:
+        """Return the elements and the scales as (n_heads, n_slots, bytes of a position)."""
+        arrays = (self.elements, self.scales)
+        return [array.reshape(self._n_heads, self.n_slots, -1) for array in arrays]
 
     def read_tiles(self, first: int, last: int) -> Floats:
         """Return the keys of positions first to last, (n_heads, last - first, width) float32."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from app.server.api_error import ApiError, unsupported
 from app.server.completion_request import (
+    MAX_TOKENS,
     CompletionRequest,
     read_limit,
     read_model_name,
@@ -26,12 +27,15 @@ MAX_OTHER_TEXTS = 10_000
 MAX_RESPONSE_FIELDS = 100
 MAX_INDENT = 10_000
 MAX_LIMIT_MS = 86_400_000
+SMALLEST_MOVED_TOKENS = 64
+"""Least number of tokens that are moved in the cache if a request wants fewer: moving them takes
+longer than reading them."""
 _UNNAMED = "tmp"
 """Name of a text without one, as in llama-server."""
 _TEXT = "a string"
 _IGNORED = (
-    "id_slot", "cache_prompt", "t_max_prompt_ms", "n_keep", "n_discard", "n_cache_reuse",
-    "timings_per_token", "return_tokens", "post_sampling_probs", "return_progress",
+    "id_slot", "cache_prompt", "t_max_prompt_ms", "n_keep", "n_discard", "timings_per_token",
+    "return_tokens", "post_sampling_probs", "return_progress",
 )  # fmt: skip
 """Fields about llama-server's slots and its cache, without influence on the reply."""
 
@@ -112,11 +116,21 @@ def _read_request(fields: Fields, served_model: str, **values: Any) -> Completio
         line_limit_s=max(0.0, limit_ms) / 1000,
         stop_strings=read_stop_strings(fields),
         form=read_form(fields),
+        min_moved_tokens=_read_moved_tokens(fields),
         response_fields=None if response_fields is None else tuple(response_fields),
         is_streamed=fields.flag("stream"),
     )
     fields.ignore_rest()
     return request
+
+
+def _read_moved_tokens(fields: Fields) -> int | None:
+    """Return the minimum of tokens that are moved in the cache; 0 for none, None if it is not
+    set."""
+    n_tokens = fields.integer("n_cache_reuse", 0, MAX_TOKENS)
+    if n_tokens:
+        return max(n_tokens, SMALLEST_MOVED_TOKENS)
+    return n_tokens
 
 
 class LlamaServerEncoder:

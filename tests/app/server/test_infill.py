@@ -12,7 +12,7 @@ import pytest
 
 from app.program.settings import built_in_settings
 from app.server.api_error import ApiError
-from app.server.completion_request import CompletionRequest
+from app.server.completion_request import MIN_MOVED_TOKENS, CompletionRequest
 from app.server.dialects import ollama
 from app.server.dialects.llama_server import read_completion_request, read_infill_request
 from app.server.dialects.openai_request import read_chat_request
@@ -112,6 +112,33 @@ def test_a_key_reads_little_with_the_suffix_first(tmp_path: Path) -> None:
     assert timings["cache_n"] > 20
 
 
+@pytest.mark.parametrize(
+    ("n_cache_reuse", "is_moved"), [(1, True), (100, True), (0, False), (None, False)]
+)
+def test_a_key_does_not_read_a_long_suffix_again(
+    tmp_path: Path, n_cache_reuse: int | None, is_moved: bool
+) -> None:
+    suffix = "".join(f"y = {n}\n" for n in range(100))
+    body = {**BODY, "input_suffix": suffix, "n_predict": 1, "n_cache_reuse": n_cache_reuse}
+    with tiny_server(tmp_path, marks={"pre": 5, "suf": 6, "mid": 7}) as client:
+        for line in ("x", "xy"):
+            timings = client.post("/infill", json={**body, "prompt": line}).json()["timings"]
+    n_tokens = timings["prompt_n"] + timings["cache_n"]
+    assert 128 < n_tokens < MIN_MOVED_TOKENS
+    assert (timings["prompt_n"] <= 16) == is_moved
+
+
+def test_a_window_that_moves_by_a_line_is_not_read_again(tmp_path: Path) -> None:
+    lines = [f"x{n} = {n}\n" for n in range(60)]
+    with tiny_server(tmp_path, marks={"pre": 5, "suf": 6, "mid": 7}) as client:
+        for first in (0, 1):
+            prefix = "".join(lines[first : first + 50])
+            body = {"input_prefix": prefix, "input_suffix": "z\n", "n_predict": 1}
+            timings = client.post("/infill", json=body).json()["timings"]
+    assert timings["cache_n"] > 300
+    assert timings["prompt_n"] < 40
+
+
 def read(**fields: Any) -> Any:
     return read_infill_request(Fields({**BODY, **fields}), "m")
 
@@ -141,6 +168,8 @@ def test_the_samplers_left_out_have_no_effect() -> None:
         ({"n_indent": -1}, "n_indent"),
         ({"t_max_predict_ms": "soon"}, "t_max_predict_ms"),
         ({"response_fields": [3]}, "response_fields"),
+        ({"n_cache_reuse": -1}, "n_cache_reuse"),
+        ({"n_cache_reuse": "many"}, "n_cache_reuse"),
         ({"n_predict": 0.5}, "n_predict"),
         ({"n_predict": False}, "n_predict"),
         ({"samplers": ["cow"]}, "samplers"),
