@@ -183,7 +183,7 @@ class Batch:
         """Compute a session's next token, together with those of waiting peers.
 
         Returns:
-            Logits, (vocab_size,) float32; None if cancelled.
+            Copied logits, (vocab_size,) float32; None if cancelled.
 
         Raises:
             Exception: any error of the run, in all sessions that took part.

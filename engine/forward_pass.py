@@ -167,7 +167,9 @@ class ForwardPass:
         logits = self.batch.decode(self.pipeline, token, pos, n_threads)
         self.check(logits is not None)
         assert logits is not None
-        return self.checked_logits(logits)
+        if not _are_finite(logits):
+            raise self.broken_model()
+        return logits
 
     def _verify(self, ids: list[int], pos: int) -> list[Logits]:
         self.check(self.pipeline.verify(ids, pos, self._model.threads))
@@ -211,3 +213,9 @@ class ForwardPass:
             f"{self._model.shown_name}: the model computed NaN or infinity: its weights are "
             f"damaged (download it again)"
         )
+
+
+def _are_finite(logits: Logits) -> bool:
+    """Return whether all logits are finite."""
+    words = run_entry("largest logit", LOGITS, logits=logits, n=len(logits))
+    return bool(words[LOGITS.result // 8] >= 0)

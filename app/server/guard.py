@@ -9,7 +9,6 @@ points at this machine (DNS rebinding) is not among the names of the server.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import ipaddress
 import re
@@ -26,6 +25,7 @@ from app.program.background import in_background
 from app.program.garbage import give_back_memory
 from app.program.refusals import bug_line
 from app.server.api_error import ANTHROPIC_OVERLOADED, ApiError, without_trace
+from app.server.deadline import Deadline
 from app.server.open_requests import OpenRequest, OpenRequests
 from app.server.start_page import PATHS as PAGE_PATHS
 from app.server.start_page import accepts_page
@@ -106,6 +106,7 @@ class Guard:
         has_body = "content-length" in headers or "transfer-encoding" in headers
         needs_place = scope["path"] not in _PUBLIC_PATHS
         request = self._requests.add(_client_address(scope), partial(_cut, scope))
+        deadline = Deadline(partial(_cut, scope))
 
         async def send_watched(message: Message) -> None:
             """Record the status, let an allowed page read the response, and cut off a client that
@@ -120,13 +121,14 @@ class Guard:
                         (b"vary", b"Origin"),
                     ]
             self._requests.start_sending(request)
+            deadline.set(SEND_PATIENCE_S)
             try:
-                await asyncio.wait_for(send(message), SEND_PATIENCE_S)
-            except asyncio.TimeoutError:
-                _cut(scope)
-                raise ClientLeftError from None
+                await send(message)
             finally:
+                deadline.clear()
                 self._requests.finish_sending(request)
+            if deadline.was_reached:
+                raise ClientLeftError
 
         async def receive_counted() -> Message:
             """Count the bytes of the body, and take a place when it is complete."""
@@ -166,6 +168,7 @@ class Guard:
                 with suppress(ClientLeftError):
                     await _error_response(error, scope)(scope, receive, send_watched)
         finally:
+            deadline.close()
             self._end(request, scope, status)
 
     def _end(self, request: OpenRequest, scope: Scope, status: int) -> None:

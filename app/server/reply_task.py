@@ -14,6 +14,7 @@ from functools import partial
 from app.backend.engine_link import Stoppable
 from app.server.api_error import ApiError
 from app.server.completion_request import CompletionRequest
+from app.server.deadline import Deadline
 from app.text.record import record
 from engine.errors import Cancelled
 from engine.prompt.tools.calls import ToolCall
@@ -175,7 +176,7 @@ class PendingRequest:
         self, request: CompletionRequest, peer: str, drop: Callable[[Sequence[ReplyTask]], object]
     ) -> None:
         self.request = request
-        self._events: asyncio.Queue[tuple[int, ReplyEvent]] = asyncio.Queue()
+        self._events = EventQueue()
         # A bound method would make a cycle of this object and its tasks, which keeps the request
         # in memory until the garbage collector runs.
         report = partial(_report, asyncio.get_running_loop(), self._events)
@@ -183,23 +184,32 @@ class PendingRequest:
             ReplyTask(request.for_reply(index), peer, index, partial(report, index))
             for index in range(request.n_replies)
         ]
-        self.drop = partial(drop, self.tasks)
+        self._drop = drop
+
+    def drop(self) -> None:
+        """End all tasks that still run or wait."""
+        self._events.close()
+        self._drop(self.tasks)
 
     @property
     def is_waiting(self) -> bool:
         """Whether all tasks wait in the queue."""
         return all(task.is_waiting for task in self.tasks)
 
-    async def next_events(self) -> list[tuple[int, ReplyEvent]]:
-        """Wait for events and return them, each with the index of its reply.
+    async def next_events(self, patience_s: float | None) -> list[tuple[int, ReplyEvent]]:
+        """Wait for events and return them, each with the index of its reply; an empty list if none
+        comes in time.
 
         Neighbouring pieces of the same reply are joined.
+
+        Args:
+            patience_s: Limit on the wait; None for no limit.
         """
-        events = [await self._events.get()]
-        while not self._events.empty():
-            index, event = self._events.get_nowait()
-            last_index, last_event = events[-1]
-            joined = _join(last_event, event) if index == last_index else None
+        events: list[tuple[int, ReplyEvent]] = []
+        for index, event in await self._events.take(patience_s):
+            joined = None
+            if events and events[-1][0] == index:
+                joined = _join(events[-1][1], event)
             if joined is None:
                 events.append((index, event))
             else:
@@ -207,14 +217,54 @@ class PendingRequest:
         return events
 
 
+class EventQueue:
+    """Unread events of a request. It belongs to the event loop, and one task reads it."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[int, ReplyEvent]] = []
+        self._arrival: asyncio.Future[None] | None = None
+        """Future of the task that waits for an event."""
+        self._deadline = Deadline(self._wake)
+
+    def put(self, index: int, event: ReplyEvent) -> None:
+        """Add an event of a reply."""
+        self._events.append((index, event))
+        self._wake()
+
+    async def take(self, patience_s: float | None) -> list[tuple[int, ReplyEvent]]:
+        """Remove and return all events; wait for the first one if there is none.
+
+        Args:
+            patience_s: Limit on the wait; None for no limit.
+        """
+        if not self._events:
+            self._arrival = asyncio.get_running_loop().create_future()
+            if patience_s is not None:
+                self._deadline.set(patience_s)
+            try:
+                await self._arrival
+            finally:
+                self._arrival = None
+                self._deadline.clear()
+        events = self._events
+        self._events = []
+        return events
+
+    def close(self) -> None:
+        """Stop the timer of the reading task."""
+        self._deadline.close()
+
+    def _wake(self) -> None:
+        """Continue the task that waits for an event."""
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+
 def _report(
-    loop: asyncio.AbstractEventLoop,
-    events: asyncio.Queue[tuple[int, ReplyEvent]],
-    index: int,
-    event: ReplyEvent,
+    loop: asyncio.AbstractEventLoop, events: EventQueue, index: int, event: ReplyEvent
 ) -> None:
     with suppress(RuntimeError):  # The loop has ended: no client reads the events.
-        loop.call_soon_threadsafe(events.put_nowait, (index, event))
+        loop.call_soon_threadsafe(events.put, index, event)
 
 
 def _join(first: ReplyEvent, second: ReplyEvent) -> ReplyPiece | None:

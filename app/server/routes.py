@@ -356,14 +356,11 @@ class Routes:
             patience_s = QUEUE_PATIENCE_S if pending.is_waiting else KEEP_ALIVE_S
         try:
             while n_left:
-                try:
-                    events = await asyncio.wait_for(pending.next_events(), patience_s)
-                except asyncio.TimeoutError:
-                    patience_s = KEEP_ALIVE_S
-                    yield 0, None
-                    continue
+                events = await pending.next_events(patience_s)
                 if is_streamed:
                     patience_s = KEEP_ALIVE_S
+                if not events:
+                    yield 0, None
 
                 for index, event in events:
                     if isinstance(event, Finish):
