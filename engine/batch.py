@@ -191,9 +191,10 @@ class Batch:
         with self._lock:
             if not self._steps:
                 self._requested_s = time.monotonic()
+            # Peers that wait need not wake up: if this was the last request, this thread runs the
+            # step.
             self._steps[pipeline] = token, pos
             self._awaited |= {pipeline} & self._writing
-            self._lock.notify_all()
             while pipeline in self._steps or pipeline in self._running:
                 wait_s = self._wait_s()
                 if wait_s == 0.0:

@@ -699,6 +699,8 @@ class Session:
     def _block_end(self, pos: int, end: int, checkpoint_positions: Collection[int]) -> int:
         """Return the end of the block at a position: the next checkpoint, or as far as a block
         goes."""
+        if end - pos == 1:
+            return end
         size = self.pipeline.block_size_at(pos)
         if self.forward.has_waiting_peers:
             size = min(size, SHORT_BLOCK)
