@@ -48,6 +48,7 @@ def main(arguments):
     """Make the environment and install into it; returns the exit code."""
     folder, target = arguments
     try:
+        check_system()
         uv = shutil.which("uv")
         python = None if uv else suitable_python()
         check_disk(os.path.dirname(os.path.abspath(folder)))
@@ -68,6 +69,15 @@ def main(arguments):
     program = os.path.join(folder, "bin", "jalopy")
     print(f"Installed: {program} (`make install` puts jalopy on your PATH)", flush=True)
     return 0
+
+
+def check_system():
+    """Refuse Termux, where numba has no build. A Linux inside of it has /etc/os-release."""
+    if "com.termux" in sys.prefix and not os.path.exists("/etc/os-release"):
+        raise Refusal(
+            "Android has no build of the compiler that Jalopy needs (pkg install proot-distro; "
+            "proot-distro install debian; proot-distro login debian; then again there)"
+        )
 
 
 def suitable_python():

@@ -48,6 +48,15 @@ def test_a_python_that_is_too_old_is_named_with_what_mends_it(
     assert err.endswith("is 3.8 (install a newer one, or uv, which brings one)\n")
 
 
+def test_termux_is_told_to_use_a_linux_inside(bootstrap, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "prefix", "/data/data/com.termux/files/usr")
+    monkeypatch.setattr(os.path, "exists", lambda path: False)
+    assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
+    line = capsys.readouterr().err
+    assert "proot-distro install debian" in line
+    assert line.count("\n") == 1
+
+
 def test_a_newer_python_on_the_path_is_taken_instead(bootstrap, monkeypatch, tmp_path):
     program(tmp_path, "python3.12", "exit 0")
     monkeypatch.setenv("PATH", str(tmp_path))

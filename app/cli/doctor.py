@@ -13,6 +13,7 @@ from app.conversations.state_files import saved_bytes
 from app.machine.doctor import report
 from app.machine.doctor.examine import Examination, examine
 from app.machine.doctor.findings import BAD, Finding
+from app.machine.doctor.host_system import read_host_system
 from app.machine.doctor.readings import (
     Readings,
     StatesReadings,
@@ -64,6 +65,7 @@ def doctor(
     examination = engine.run(lambda: examine(settings, needs, n_ctx, progress.show_opening))
     progress.clear()
     encoding = getattr(sys.stdout, "encoding", "") or ""
+    host = read_host_system(os.environ)
     readings = Readings(
         cores=cores,
         clock=read_clock(),
@@ -71,9 +73,10 @@ def doctor(
         terminal=read_terminal(
             os.environ, sys.stdout.isatty(), encoding, shutil.get_terminal_size()
         ),
-        disk=read_disk(model) if model and error is None else None,
+        disk=read_disk(model, host) if model and error is None else None,
         engine=examination.engine,
         states=StatesReadings(saved_bytes(), settings.kv_states_quota_bytes),
+        host=host,
         wanted_threads=settings.threads,
     )
     findings = report.all_findings(readings)

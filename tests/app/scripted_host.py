@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.machine.doctor.examine import Examination
+from app.machine.doctor.host_system import HostSystem
 from app.machine.doctor.readings import (
     ClockReadings,
     CoreReadings,
@@ -90,9 +91,9 @@ def stand_in(
     monkeypatch.setattr(doctor, "read_cores", lambda: read)
     monkeypatch.setattr(doctor, "read_clock", lambda: clocks)
     monkeypatch.setattr(doctor, "read_memory", lambda: memory)
-    monkeypatch.setattr(
-        doctor, "read_disk", lambda path: DiskReadings("spinning", "sda", 2_000_000_000, "ext4")
-    )
+    disk = DiskReadings("spinning", "sda", 2_000_000_000, "ext4")
+    monkeypatch.setattr(doctor, "read_disk", lambda path, host_system: disk)
+    monkeypatch.setattr(doctor, "read_host_system", lambda environ: HostSystem())
     monkeypatch.setattr(
         doctor, "read_terminal", lambda environ, is_tty, encoding, size: _sized(terminal, size)
     )

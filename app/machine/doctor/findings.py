@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from app.machine.doctor.host_system import HostKind
 from app.machine.doctor.readings import Readings
 from app.machine.sensors.sample import Governor
 from app.machine.sensors.tuning_conditions import QUIET_CORES
@@ -50,6 +51,43 @@ _INSTRUCTIONS = {
     "ssse3": "SSSE3", "dotprod": "NEON, dotprod", "neon": "NEON",
 }  # fmt: skip
 """Instruction sets of the kernel levels, by their usual names."""
+
+
+def host_system(readings: Readings) -> Iterable[Finding]:
+    """Describe the system around this Linux, and what it limits."""
+    host = readings.host
+    total = ""
+    if readings.memory.total_bytes is not None:
+        total = f", which has {size(readings.memory.total_bytes)} of memory"
+    match host.kind:
+        case HostKind.WSL2 if host.memory_limit == "":
+            meaning = "without a limit of your own, WSL gets half of the memory of Windows"
+            mend = r"memory=12GB below [wsl2] in %UserProfile%\.wslconfig, then wsl --shutdown"
+            yield Finding(WEAK, "system", f"WSL 2{total}", meaning, mend)
+        case HostKind.WSL2 if host.memory_limit:
+            meaning = f"Windows allows {host.memory_limit} (.wslconfig)"
+            yield Finding(OK, "system", f"WSL 2{total}", meaning)
+        case HostKind.WSL2:
+            meaning = r"memory= in %UserProfile%\.wslconfig of Windows limits it"
+            yield Finding(OK, "system", f"WSL 2{total}", meaning)
+        case HostKind.WSL1:
+            meaning = "WSL 2 has a Linux kernel of its own, and reads files faster"
+            mend = "in Windows: wsl --set-version DISTRIBUTION 2 (wsl -l names it)"
+            yield Finding(WEAK, "system", "WSL 1", meaning, mend)
+        case HostKind.CROSTINI:
+            meaning = (
+                "Chrome shares it: close tabs; Settings, Linux, Disk size makes room for models"
+            )
+            yield Finding(OK, "system", f"Linux on ChromeOS{total}", meaning)
+        case HostKind.PROOT:
+            meaning = "Android may end it when the screen is off: run termux-wake-lock before"
+            yield Finding(OK, "system", f"Linux in Termux{total}", meaning)
+        case HostKind.TERMUX:
+            meaning = "the compiler (numba) has no build for Android"
+            mend = (
+                "pkg install proot-distro; proot-distro install debian; proot-distro login debian"
+            )
+            yield Finding(BAD, "system", "Termux without a Linux of its own", meaning, mend)
 
 
 def processor(readings: Readings) -> Iterable[Finding]:
@@ -250,6 +288,16 @@ def disk(readings: Readings) -> Iterable[Finding]:
         yield Finding(
             WEAK, "model's disk", f"spinning disk{location}", meaning, "move the model to an SSD"
         )
+    elif d.kind == "shared":
+        owner = "ChromeOS" if readings.host.kind is HostKind.CROSTINI else "Windows"
+        meaning = "each read goes through that system, several times slower than Linux' own disk"
+        yield Finding(
+            WEAK,
+            "model's disk",
+            f"folder of {owner}{location}",
+            meaning,
+            "copy the model into your Linux home, such as ~/models",
+        )
     elif d.kind == "network":
         meaning = "parts that leave memory are fetched over the network again"
         yield Finding(
@@ -444,7 +492,7 @@ def clipboard(readings: Readings) -> Iterable[Finding]:
 
 
 LOOKS: tuple[Look, ...] = (
-    processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, saved_states,
+    host_system, processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, saved_states,
     governor, clock, huge_pages,
     kernel_cache, screen, colours, glyphs, clipboard,
 )  # fmt: skip

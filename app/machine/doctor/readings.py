@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from app.machine.doctor.host_system import HostSystem
 from app.machine.sensors.cached_reading import or_none
 from app.machine.sensors.low_power import is_on_battery
 from app.machine.sensors.processor import number_in
@@ -26,6 +27,8 @@ LOOK_S = 0.3
 ROOT = Path("/")
 _CPU = Path("sys/devices/system/cpu")
 _NETWORK_KINDS = ("nfs", "cifs", "smb", "sshfs", "fuse.sshfs", "9p", "ceph", "glusterfs", "afs")
+_SHARED_KINDS = ("9p", "drvfs", "virtiofs")
+"""File systems by which WSL and Crostini reach folders of Windows and ChromeOS."""
 _MEMORY_KINDS = ("tmpfs", "ramfs")
 _VIRTUAL_DISKS = ("vd", "xvd")
 """Disks of virtual machines, which report the hypervisor's default instead of the truth."""
@@ -86,7 +89,8 @@ class DiskReadings:
     """Disk of the model."""
 
     kind: str = ""
-    """Kind of disk: "ssd", "spinning", "network" or "memory"; "" if unknown."""
+    """Kind of disk: "ssd", "spinning", "network", "memory", or "shared" for a folder of the system
+    around this Linux; "" if unknown."""
     device: str = ""
     file_bytes: int | None = None
     filesystem: str = ""
@@ -133,6 +137,7 @@ class Readings:
     disk: DiskReadings | None = None
     engine: EngineReadings | None = None
     states: StatesReadings | None = None
+    host: HostSystem = field(default_factory=HostSystem)
     wanted_threads: int = 0
     """Setting ``threads``; 0 for automatic."""
 
@@ -196,12 +201,12 @@ def read_memory(root: Path = ROOT) -> MemoryReadings:
     return replace(readings, swap_bytes=int(swap.total), swap_used_bytes=int(swap.used))
 
 
-def read_disk(path: str | os.PathLike[str], root: Path = ROOT) -> DiskReadings:
+def read_disk(path: str | os.PathLike[str], host: HostSystem, root: Path = ROOT) -> DiskReadings:
     """Return the kind of disk of a file, by device number or mount point."""
-    return or_none(lambda: _disk(Path(path), root)) or DiskReadings()
+    return or_none(lambda: _disk(Path(path), host, root)) or DiskReadings()
 
 
-def _disk(path: Path, root: Path) -> DiskReadings:
+def _disk(path: Path, host: HostSystem, root: Path) -> DiskReadings:
     import psutil
 
     status = path.stat()
@@ -220,7 +225,9 @@ def _disk(path: Path, root: Path) -> DiskReadings:
     device_path = root / f"sys/dev/block/{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
     if not device_path.exists():  # btrfs and overlays have device numbers of their own
         device_path = root / "sys/class/block" / Path(source).name
-    if filesystem.startswith(_NETWORK_KINDS):
+    if host.kind is not None and filesystem in _SHARED_KINDS:
+        disk_kind = "shared"
+    elif filesystem.startswith(_NETWORK_KINDS):
         disk_kind = "network"
     elif filesystem in _MEMORY_KINDS:
         disk_kind = "memory"

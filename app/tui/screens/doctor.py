@@ -16,6 +16,7 @@ from app.conversations.state_files import saved_bytes
 from app.machine.doctor import report
 from app.machine.doctor.examine import Examination
 from app.machine.doctor.findings import BAD, LATER, OK, WEAK, Finding
+from app.machine.doctor.host_system import read_host_system
 from app.machine.doctor.readings import (
     Readings,
     StatesReadings,
@@ -108,13 +109,15 @@ class DoctorScreen(FigureScreen):
         """Read the machine in a background thread, since that watches the load for a moment."""
         model = self._chat_session.model
         columns_rows = (self.app.size.width, self.app.size.height)
+        host = read_host_system(os.environ)
         return Readings(
             cores=read_cores(),
             clock=read_clock(),
             memory=read_memory(),
             terminal=read_terminal(os.environ, True, self.app.console.encoding, columns_rows),
-            disk=read_disk(model.path) if model is not None else None,
+            disk=read_disk(model.path, host) if model is not None else None,
             states=StatesReadings(saved_bytes(), self._settings.kv_states_quota_bytes),
+            host=host,
             wanted_threads=self._settings.threads,
         )
 

@@ -7,6 +7,7 @@ import pytest
 
 from app.machine.doctor import report
 from app.machine.doctor.findings import BAD, OK, WEAK, Finding
+from app.machine.doctor.host_system import HostKind, HostSystem
 from app.machine.doctor.readings import (
     ClockReadings,
     CoreReadings,
@@ -263,3 +264,31 @@ def test_the_summary_counts_each_kind() -> None:
     marks = [Finding(mark, "t", "f") for mark in (OK, OK, WEAK, BAD)]
     assert report.summary(marks) == "2 OK, 1 warning (!), 1 failure (x)"
     assert report.summary(marks[:2]) == "2 OK"
+
+
+@pytest.mark.parametrize(
+    ("host", "mark", "words"),
+    [
+        (HostSystem(HostKind.WSL2, ""), WEAK, "WSL 2, which has 8.0G of memory"),
+        (HostSystem(HostKind.WSL2, "6GB"), OK, "Windows allows 6GB"),
+        (HostSystem(HostKind.WSL2), OK, ".wslconfig"),
+        (HostSystem(HostKind.WSL1), WEAK, "wsl --set-version"),
+        (HostSystem(HostKind.CROSTINI), OK, "close tabs"),
+        (HostSystem(HostKind.PROOT), OK, "termux-wake-lock"),
+        (HostSystem(HostKind.TERMUX), BAD, "proot-distro install debian"),
+    ],
+)
+def test_the_system_around_linux_is_told(host: HostSystem, mark: str, words: str) -> None:
+    assert "system" not in by_topic(GOOD)
+    finding = by_topic(replace(GOOD, host=host))["system"]
+    assert finding.mark == mark
+    assert words in " ".join((finding.found, finding.meaning, finding.mend))
+    assert bool(finding.mend) is (mark != OK)
+
+
+@pytest.mark.parametrize(("kind", "owner"), [("WSL 2", "Windows"), ("Crostini", "ChromeOS")])
+def test_a_model_in_a_folder_of_another_system_is_slow(kind: str, owner: str) -> None:
+    readings = with_changes("disk", kind="shared", device="", filesystem="9p")
+    finding = by_topic(replace(readings, host=HostSystem(HostKind(kind))))["model's disk"]
+    assert (finding.mark, finding.found) == (WEAK, f"folder of {owner} (9p)")
+    assert "~/models" in finding.mend

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from app.machine.doctor import readings as reading
+from app.machine.doctor.host_system import HostKind, HostSystem
 from app.machine.doctor.readings import (
     ClockReadings,
     read_clock,
@@ -156,7 +157,7 @@ def test_the_disk_type_is_read_unless_the_disk_is_virtual(
 ) -> None:
     root = tmp_path / "root"
     lay_out_disk(root, model, disk, rotational, partition)
-    reading = read_disk(model, root)
+    reading = read_disk(model, HostSystem(), root)
     assert (reading.kind, reading.device, reading.file_bytes) == (disk_type, disk, 4)
 
 
@@ -172,7 +173,7 @@ def test_an_encrypted_disk_has_the_type_of_its_device(tmp_path: Path, model: Pat
     link = root / "sys/dev/block" / device_of(model)
     link.parent.mkdir(parents=True)
     link.symlink_to(root / "sys/devices/virtual/dm-0")
-    assert read_disk(model, root).kind == "spinning"
+    assert read_disk(model, HostSystem(), root).kind == "spinning"
 
 
 def test_mounts_name_network_memory_and_spinning_disks(
@@ -181,20 +182,27 @@ def test_mounts_name_network_memory_and_spinning_disks(
     root = tmp_path / "root"
     lay_out(root, {"sys/class/block/sdc1/queue/rotational": "1"})
     top = SimpleNamespace(mountpoint="/", fstype="ext4", device="/dev/sda1")
-    for fstype, device, disk_type in (
-        ("nfs4", "server:/models", "network"), ("tmpfs", "tmpfs", "memory"),
-        ("btrfs", "/dev/sdc1", "spinning"),
+    plain = HostSystem()
+    windows = HostSystem(HostKind.WSL2)
+    for fstype, device, disk_type, host in (
+        ("9p", "C:", "shared", windows), ("drvfs", "C:", "shared", HostSystem(HostKind.WSL1)),
+        ("9p", "share", "network", plain), ("ext4", "/dev/sdc1", "spinning", windows),
+        ("nfs4", "server:/models", "network", plain), ("tmpfs", "tmpfs", "memory", plain),
+        ("btrfs", "/dev/sdc1", "spinning", plain),
     ):  # fmt: skip
         home = SimpleNamespace(mountpoint=str(model.parent.resolve()), fstype=fstype, device=device)
         monkeypatch.setattr(psutil, "disk_partitions", lambda all, home=home: [top, home])
-        assert (read_disk(model, root).kind, read_disk(model, root).filesystem) == (
+        assert (
+            read_disk(model, host, root).kind,
+            read_disk(model, host, root).filesystem,
+        ) == (
             disk_type,
             fstype,
         )
 
 
 def test_a_missing_file_has_no_disk(tmp_path: Path) -> None:
-    assert read_disk(tmp_path / "none", tmp_path).kind == ""
+    assert read_disk(tmp_path / "none", HostSystem(), tmp_path).kind == ""
 
 
 @pytest.mark.parametrize(
