@@ -26,6 +26,7 @@ from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.settings import NEW, Settings
 from app.session.events import Event
 from app.session.headless import HeadlessChat
+from app.session.request import date_to_name
 from app.tui import chat_options
 
 PROMPT = "> "
@@ -61,6 +62,7 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
         progress.show_status,
         may_read_ahead,
         questions.may_run,
+        partial(date_to_name, settings),
     )
     questions.chat = headless
     try:

@@ -42,6 +42,7 @@ from app.reply.starter_fence import is_declined
 from app.session import events
 from app.session.headless import SAVING_PATIENCE_S, HeadlessChat
 from app.session.line_of import empty_reply_line
+from app.session.request import date_to_name
 from app.text.clean_text import clean_line
 from app.text.figures import count, rate
 from app.text.json_line import json_line
@@ -170,6 +171,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         clock,
         watch,
         may_run=questions.may_run,
+        today=partial(date_to_name, settings, is_chat=False),
     )
     questions.chat = headless
     this_run = _Run(headless, options, progress, settings, documents, pictures)

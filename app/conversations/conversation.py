@@ -192,6 +192,9 @@ class PromptMessage:
     """Fields that a server needs back with this reply; None if there are none."""
     pictures: tuple[Picture, ...] = ()
     """Pictures of a user's message, in the order of their marks in the text."""
+    date: str = ""
+    """Date for a system prompt, if the model's template names none: ISO; empty for none. The text
+    may then be empty."""
 
     @property
     def may_have_pictures(self) -> bool:

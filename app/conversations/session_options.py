@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from datetime import date
 from typing import Any
 
 from app.forms.answer_form import SCHEMA, AnswerForm, make_form
@@ -42,6 +43,9 @@ class SessionOptions:
     """Adapters of the model, named as in ``app.session.adapters``."""
     persona: str = ""
     """Name of the persona that the conversation began with; empty if it began with none."""
+    date: str = ""
+    """Day on which the conversation began, for the system prompt: ISO; empty if it names none. It
+    stays, so that nothing is read again on another day."""
 
 
 def checked_sampling(name: str, value: object, source: str) -> float:
@@ -72,6 +76,8 @@ def options_to_json(options: SessionOptions) -> str:
         values["form"] = {"text": options.form.text, "name": options.form.name}
     if options.persona:
         values["persona"] = options.persona
+    if options.date:
+        values["date"] = options.date
     if not values:
         return json.dumps(adapters)
     return json.dumps({**values, "adapters": adapters})
@@ -134,11 +140,18 @@ def _read_persona(value: Any) -> str:
     return clean_line(value, _MAX_PERSONA_CHARS)
 
 
+def _read_date(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a date")
+    return date.fromisoformat(value).isoformat()
+
+
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "sampling": _read_sampling,
     "thinking": _read_thinking,
     "form": _read_form,
     "adapters": _read_adapters,
     "persona": _read_persona,
+    "date": _read_date,
 }
 """Functions that check a saved value, by the name of the option."""

@@ -172,6 +172,9 @@ class Settings:
     """Megabytes of checkpoints for models with recurrent layers; 0 = none."""
     system_prompt: str = _setting()
     """System prompt of new conversations; "" = none."""
+    date_in_prompt: str = _setting(choices=(AUTO, "on", "off"))
+    """Whether the system prompt names the date on which the conversation began; "auto" = in the
+    chat, for models whose template names none."""
     thinking: str = _setting("thinking")
     """Thinking before an answer: on, off, low, medium, high, or a limit in tokens; "auto" = the
     choice with /think for this model, or the model's default.

@@ -33,7 +33,7 @@ from app.program.remote_model import ModelPlace
 from app.session import events
 from app.session.events import Event
 from app.session.reply_options import with_remembered, without_command_line
-from app.session.request import Continuation, Request
+from app.session.request import Continuation, Request, dated
 from app.session.running import AnswerSet, Phase, Running, Snapshot, reply_message
 from app.session.summaries import Summaries
 from app.session.tool_rounds import is_over, open_calls, settled_results
@@ -93,6 +93,7 @@ class ChatSession:
 
     Args:
         saving_patience_s: seconds that a turn waits to be saved; 0 for no wait.
+        today: returns the date that new conversations name, or "" for none.
 
     Attributes:
         phase: current activity.
@@ -106,11 +107,13 @@ class ChatSession:
         system: str | None,
         journal: Journal | None = None,
         saving_patience_s: float = 0.0,
+        today: Callable[[], str] = str,
     ) -> None:
         self._engine_thread = engine_thread
+        self._today = today
         self._saving_patience_s = saving_patience_s
         self.journal = journal or Journal()
-        options = SessionOptions(adapters=engine_thread.adapters)
+        options = SessionOptions(adapters=engine_thread.adapters, date=today())
         self.conversation = Conversation(system or None, options=options)
         self.model: events.ModelLoaded | None = None
         self.phase = Phase.FREE
@@ -251,7 +254,7 @@ class ChatSession:
         self.journal.save_question(self.conversation, is_replacing=False)
         self._wait_for_disk()
         self._engine_thread.inbox.state_path = self.journal.state_path
-        request = Request(self.conversation.prompt_messages(), options=self.request_options)
+        request = Request(_messages_of(self.conversation), options=self.request_options)
         return self._start(Phase.REREADING, lambda: self._engine_thread.read(request))
 
     def _start(self, phase: Phase, submit: Callable[[], bool]) -> bool:
@@ -361,6 +364,7 @@ class ChatSession:
         self, system: str | None, options: SessionOptions, *, is_private: bool = False
     ) -> None:
         self._leave_conversation()
+        options = replace(options, date=self._today())
         self.conversation = Conversation(system or None, options=options)
         self.journal.begin(is_private=is_private)
         self._save_queue()
@@ -411,7 +415,7 @@ class ChatSession:
 
     def answered_request(self) -> Request:
         """Return the conversation without an unanswered message at its end."""
-        messages = self.conversation.prompt_messages(with_unanswered=False)
+        messages = _messages_of(self.conversation, with_unanswered=False)
         return Request(messages, options=self.request_options)
 
     # ---- messages
@@ -489,7 +493,7 @@ class ChatSession:
         """Request the cost of an edit, which is reported as ``EditCostMeasured``."""
         if self.is_busy or self.model is None:
             return False
-        messages = self.conversation.prompt_messages()
+        messages = _messages_of(self.conversation)
         index = len(messages) - len(self.conversation.messages) + 2 * n_turn
         if is_reply:
             reply = self.conversation.messages[2 * n_turn + 1]
@@ -506,8 +510,8 @@ class ChatSession:
             is_read: whether the model also reads the draft.
             is_settled: whether the draft consists of documents, which will not change.
         """
-        messages = self.conversation.prompt_messages(with_unanswered=False)
-        request = Request((*messages, PromptMessage(USER, clean_text(text))))
+        draft = PromptMessage(USER, clean_text(text))
+        request = Request(_messages_of(self.conversation, draft, with_unanswered=False))
         return self._engine_thread.read_ahead(request, text, is_read, is_settled)
 
     def send_without_joined(self) -> bool:
@@ -619,6 +623,8 @@ class ChatSession:
         pictures: tuple[Picture, ...] = (),
     ) -> None:
         conversation = self.conversation
+        if conversation.is_empty:  # It may have waited for its first message over midnight.
+            conversation.options = replace(conversation.options, date=self._today())
         running = Running(snapshot or Snapshot.of(conversation), text)
         running.joined = conversation.unanswered_message
         if text in self.recovered_texts[:1]:
@@ -643,7 +649,7 @@ class ChatSession:
         self._wait_for_disk()
         self._engine_thread.inbox.state_path = self.journal.state_path
         return Request(
-            self.conversation.prompt_messages(),
+            _messages_of(self.conversation),
             running.continuation,
             may_call=running.may_call,
             options=options,
@@ -870,3 +876,12 @@ def _options_of_other_model(
     if engine_thread.recalls_sampling:
         options = with_remembered(options, place, engine_thread.settings)
     return replace(options, sampling={**engine_thread.settings.chosen_sampling, **options.sampling})
+
+
+def _messages_of(
+    conversation: Conversation, *drafts: PromptMessage, with_unanswered: bool = True
+) -> tuple[PromptMessage, ...]:
+    """Return the messages of a request, and drafts after them. The system prompt names the date on
+    which the conversation began."""
+    messages = conversation.prompt_messages(with_unanswered)
+    return dated((*messages, *drafts), conversation.options.date)

@@ -14,7 +14,7 @@ from app.conversations.conversation import USER, ChatMessage, Conversation, Prom
 from app.conversations.session_options import SessionOptions
 from app.documents.read import about_tokens
 from app.program.refusals import Refusal
-from app.session.request import Request
+from app.session.request import Request, dated
 from app.text.clean_text import clean_text
 
 OFF = "off"
@@ -116,7 +116,9 @@ def request_of(
 ) -> Request:
     """Return the request for a summary, which ends with the messages that it replaces."""
     beginning = replace(conversation, messages=conversation.messages[: compaction.n_messages])
-    messages = (*beginning.prompt_messages(), PromptMessage(USER, REQUEST))
+    messages = dated(
+        (*beginning.prompt_messages(), PromptMessage(USER, REQUEST)), conversation.options.date
+    )
     max_tokens = min(MOST_SUMMARY_TOKENS, max(64, compaction.n_tokens // 2))
     sampling = {**options.sampling, "max_tokens": max_tokens, "temperature": _TEMPERATURE}
     options = replace(options, sampling=sampling, thinking=OFF, form=None)

@@ -63,6 +63,7 @@ class HeadlessChat:
         on_status: called with the engine's status while it works.
         may_read_ahead: whether the engine may work while nothing is requested; called each time.
         may_run: returns whether a tool may run; called in the thread that iterates.
+        today: returns the date that new conversations name, or "" for none.
 
     Attributes:
         store: saved conversations; None if nothing is saved.
@@ -78,6 +79,7 @@ class HeadlessChat:
         on_status: Callable[[EngineStatus], object] = lambda status: None,
         may_read_ahead: Callable[[], bool] = bool,
         may_run: Callable[[ToolCall], bool] = lambda call: False,
+        today: Callable[[], str] = str,
     ) -> None:
         self._storage = storage or ConversationStorage()
         self._on_status = on_status
@@ -85,7 +87,7 @@ class HeadlessChat:
         self._may_run = may_run
         self.engine_thread = EngineThread(options, clock)
         self.chat_session = ChatSession(
-            self.engine_thread, system, self._storage.journal, SAVING_PATIENCE_S
+            self.engine_thread, system, self._storage.journal, SAVING_PATIENCE_S, today
         )
         self.store = self._storage.store
         self.is_restored = False

@@ -7,6 +7,7 @@ The template comes from the model's file and is untrusted, so another process re
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ _TOOL = {
         "parameters": {"type": "object", "properties": {}},
     },
 }
+_DATE = re.compile(r"strftime_now|date_string")
+"""Function and variable with which templates print a date."""
 _BY_DEFAULT = ThinkingMode()
 _PRINTS_NOTHING = "does not print the messages"
 _FAULTS_OF_FORM = (_PRINTS_NOTHING, "fails: ")
@@ -152,6 +155,11 @@ class ChatTemplate:
         user message."""
         self._probe()
         return self._supports_system
+
+    @property
+    def names_date(self) -> bool:
+        """Whether the template prints a date."""
+        return self.source is not None and _DATE.search(self.source) is not None
 
     @property
     def knows_levels(self) -> bool:

@@ -176,6 +176,8 @@ class Script:
     has_template: bool = True
     calls_like: str = "<tool_call>"
     """A text in the template that tells how the model calls tools; "" for no tools."""
+    names_date: bool = True
+    """Whether the chat template prints a date; if not, the system prompt names one."""
     refused_words: str = ""
     """The template refuses a conversation in which these words stand."""
     open_progress: list[Progress] = field(
@@ -437,6 +439,7 @@ class FakeModel:
             source="{{ messages }}" if script.has_template else None,
             notice=None,
             call_format=format_of(script.calls_like),
+            names_date=script.names_date,
         )
         attention = Attention(8, 4, 32, 32, Rope(10000.0, 32, neighbours=True), 32**-0.5)
         layers = (Layer(attention, Dense(172)),) * 2

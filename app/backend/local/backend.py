@@ -383,7 +383,7 @@ class LocalBackend:
             opened.local.set_messages(request.messages)
             opened.local.set_size(0)
             self.report_free()
-            if request.messages:
+            if opened.local.has_messages:
                 # Restores the system prompt into the cache if it was read before.
                 opened.states.begin_with(opened.local.chat.opening_ids(""))
                 self.report_free()

@@ -24,7 +24,7 @@ from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.reply.starter_fence import fence_of
 from app.reply.thinking import Thinking, is_opening_of, tag_ids
-from app.session.request import Continuation, Request
+from app.session.request import Continuation, Request, named_dates
 from app.text.record import record
 from engine.errors import EngineError
 from engine.prompt.thinking import ThinkingMode
@@ -141,6 +141,8 @@ class LocalModel:
         Raises EngineError: the template refuses a message.
         """
         chat = self.chat
+        has_own_date = self._is_fenced or self.model.chat_template.names_date
+        messages = named_dates(messages, self.settings.date_in_prompt, has_own_date)
         with_pictures = [message for message in messages if message.may_have_pictures]
         if with_pictures or self._has_pictures:
             self._pictures.forget_others(with_pictures)
@@ -155,6 +157,11 @@ class LocalModel:
         for message in messages[n_same:]:
             self._add(message)
             self._messages.append(message)
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether the conversation has a message or a system prompt."""
+        return bool(self._messages)
 
     def n_shared(self, messages: Sequence[PromptMessage]) -> int:
         """Return the number of messages that the conversation shares with these."""

@@ -32,7 +32,7 @@ from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.settings import AUTO
 from app.program.web_refusals import DownloadError, StatusError
 from app.session import events
-from app.session.request import Continuation, Request
+from app.session.request import Continuation, Request, named_dates
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.prompt.thinking import ThinkingMode
@@ -289,8 +289,10 @@ class RemoteBackend:
         self, request: Request, model: RemoteModel, prefix: RemotePrefix | None
     ) -> dict[str, Any]:
         """Return the fields of a conversation up to the position where the reply continues."""
-        contents = self._picture_parts.contents_of(request.messages)
-        messages = messages_of(request.messages, model, contents)
+        setting = self._options.settings.date_in_prompt
+        prompt_messages = named_dates(request.messages, setting, has_own_date=True)
+        contents = self._picture_parts.contents_of(prompt_messages)
+        messages = messages_of(prompt_messages, model, contents)
         if prefix is None:
             return {"messages": messages, **_thinking_fields(request.options)}
 

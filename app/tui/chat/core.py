@@ -20,6 +20,7 @@ from app.program.settings import Settings
 from app.session.chat_session import ChatSession
 from app.session.events import Event
 from app.session.line_of import SENT_TOGETHER, Hints, line_of
+from app.session.request import date_to_name
 from app.session.running import Phase
 from app.text.clean_text import clean_line, clean_text
 from app.tui.chat.document_prefetcher import DocumentPrefetcher
@@ -61,7 +62,10 @@ class ChatCore:
         self.engine_thread = engine_thread
         self.storage = open_storage(live.now)
         self.chat_session = ChatSession(
-            engine_thread, live.now.system_prompt or None, self.storage.journal
+            engine_thread,
+            live.now.system_prompt or None,
+            self.storage.journal,
+            today=lambda: date_to_name(self.settings),
         )
         self.hand_tuning = HandTuning(engine_thread, self.chat_session)
         self.documents = DocumentPrefetcher(engine_thread, self.chat_session, self.storage, live)

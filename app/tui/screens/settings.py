@@ -259,6 +259,7 @@ TITLES = {
     "kv_type": "Type of the KV cache",
     "checkpoints_mb": "Memory for checkpoints (MB)",
     "system_prompt": "System prompt",
+    "date_in_prompt": "Date in system prompt",
     "thinking": "Thinking",
     "loop_guard": "Stop repetitions",
     "notify": "Notify after long replies",

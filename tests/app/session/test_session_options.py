@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import date
 from io import StringIO
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
 
 FORM = AnswerForm(SCHEMA, '{"type": "string"}', "s.json")
+TODAY = date.today().isoformat()
 ALL = SessionOptions({"temperature": 0.3, "top_k": 7}, "off", FORM, ("/x/a.gguf:0.5",))
 
 
@@ -289,7 +291,7 @@ def test_line_mode_restores_the_choices(talk: Callable[..., str]) -> None:
     assert "with temperature 0.3 · thinking off" in err
     assert "temperature 0.3. /set" in err
     assert Store().read("000001").conversation.options == SessionOptions(
-        {"temperature": 0.3}, "off"
+        {"temperature": 0.3}, "off", date=TODAY
     )
     assert "temperature is 0.7 (command line)" in talk(
         "/set temperature",
@@ -316,7 +318,7 @@ def test_line_mode_saves_forms_adapters_and_personas(
     assert saved.system == "Be brief."
     form = AnswerForm(SCHEMA, '{"type": "string"}', "city.json")
     adapters = ("/x/a.gguf",)
-    assert saved.options == SessionOptions({"top_k": 9}, "", form, adapters, persona="brief")
+    assert saved.options == SessionOptions({"top_k": 9}, "", form, adapters, "brief", TODAY)
     schema.unlink()
     assert "answers as city.json. /schema" in talk("/schema", resume="last")
     talk("/schema off", resume="last")
@@ -338,7 +340,9 @@ async def test_the_screen_restores_the_choices() -> None:
         await driver.say("/set reset")
         await driver.say("/new")
         await driver.until(lambda: driver.chat.core.chat_session.conversation.is_empty)
-        assert driver.chat.core.chat_session.conversation.options == SessionOptions(thinking="off")
+        assert driver.chat.core.chat_session.conversation.options == SessionOptions(
+            thinking="off", date=TODAY
+        )
 
 
 async def test_the_title_bar_follows_the_opened_conversation() -> None:
