@@ -34,8 +34,8 @@ from numba.core.runtime.nrt import rtsys
 F = TypeVar("F", bound=Callable[..., Any])
 
 TUNING = ",+fast-dpwssd" if level.HAS_VNNI else ""
-"""What LLVM cannot know of a level: without it, ``vpdpwssd`` becomes two instructions again, for a
-latency that no kernel waits for."""
+"""Options for LLVM. Without ``fast-dpwssd`` it writes two instructions instead of ``vpdpwssd``, whose
+latency is longer, although no kernel waits for its result."""
 
 SIGNATURE = types.void(types.intp, types.intp, types.intp)
 numba.config.ENABLE_AVX = level.USES_AVX

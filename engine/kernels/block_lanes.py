@@ -40,7 +40,7 @@ class LaneWeights(NamedTuple):
             each block, and the next.
         scale: (heads) -> d of each block.
         minimum: (heads) -> m of each block, or None.
-        offset: What is subtracted from the weights.
+        offset: Number subtracted from the weights.
         largest: Largest weight. If it is above 31, weights have a sign and are raised by
             ``RAISED``.
     """
@@ -426,7 +426,7 @@ def second_f16(heads):
 
 
 RAISED = 128 if SUMS_FOURS else 0
-"""What is added to signed weights: VNNI multiplies unsigned bytes."""
+"""Number added to signed weights, since VNNI multiplies unsigned bytes."""
 
 
 def products_of(weights):

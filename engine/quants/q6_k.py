@@ -34,18 +34,30 @@ D = 208
 
 
 @inner
-def half(block, n):
-    """Return the weights of one half of a block as bytes from 0 to 63: four registers of 32."""
-    low0 = vec.load_i8x32(block + 64 * n)
-    low1 = vec.load_i8x32(block + 64 * n + 32)
-    qh = vec.load_i8x32(block + QH + 32 * n)
-    nibble = vec.splat_i8x32(15)
-    two = vec.splat_i8x32(48)
+def six_bits(low0, low1, qh):
+    """Return the weights of one half as bytes from 0 to 63: four registers of 32 of each block.
+
+    Args:
+        low0, low1: The lower bits.
+        qh: The upper bits.
+    """
+    nibble = vec.splat_like(qh, 15)
+    two = vec.splat_like(qh, 48)
     return (
         vec.or_(vec.and_(low0, nibble), vec.and_(vec.shift_left(qh, 4), two)),
         vec.or_(vec.and_(low1, nibble), vec.and_(vec.shift_left(qh, 2), two)),
         vec.or_(vec.and_(vec.shift_right(low0, 4), nibble), vec.and_(qh, two)),
         vec.or_(vec.and_(vec.shift_right(low1, 4), nibble), vec.and_(vec.shift_right(qh, 2), two)),
+    )
+
+
+@inner
+def half(block, n):
+    """Return the weights of half n of a block."""
+    return six_bits(
+        vec.load_i8x32(block + 64 * n),
+        vec.load_i8x32(block + 64 * n + 32),
+        vec.load_i8x32(block + QH + 32 * n),
     )
 
 
@@ -127,17 +139,11 @@ def dequantize(block, out):
 
 @inner
 def half_of_two(first, second, n):
-    """Compute ``half`` of two blocks, one in each half of four registers."""
-    low0 = vec.load_two_i8x32(first + 64 * n, second + 64 * n)
-    low1 = vec.load_two_i8x32(first + 64 * n + 32, second + 64 * n + 32)
-    qh = vec.load_two_i8x32(first + QH + 32 * n, second + QH + 32 * n)
-    nibble = vec.splat_i8x64(15)
-    two = vec.splat_i8x64(48)
-    return (
-        vec.or_(vec.and_(low0, nibble), vec.and_(vec.shift_left(qh, 4), two)),
-        vec.or_(vec.and_(low1, nibble), vec.and_(vec.shift_left(qh, 2), two)),
-        vec.or_(vec.and_(vec.shift_right(low0, 4), nibble), vec.and_(qh, two)),
-        vec.or_(vec.and_(vec.shift_right(low1, 4), nibble), vec.and_(vec.shift_right(qh, 2), two)),
+    """Return the weights of half n of two blocks, one block in each half of the registers."""
+    return six_bits(
+        vec.load_two_i8x32(first + 64 * n, second + 64 * n),
+        vec.load_two_i8x32(first + 64 * n + 32, second + 64 * n + 32),
+        vec.load_two_i8x32(first + QH + 32 * n, second + QH + 32 * n),
     )
 
 

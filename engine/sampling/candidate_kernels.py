@@ -25,18 +25,24 @@ def largest(logits):
     """Return the largest of (n,) logits, and whether any is NaN or infinite."""
     address = logits.ctypes.data
     n = logits.shape[0]
-    tops = vec.splat_f32x8(LOWEST)
-    broken = vec.splat_f32x8(0.0)
     zero = vec.splat_f32x8(0.0)
-    n_in_eights = n // 8 * 8
-    for i in range(0, n_in_eights, 8):
+    # Two registers each, so that no addition waits for the one before it.
+    tops = vec.splat_f32x8(-np.inf)
+    other_tops = tops
+    broken = zero
+    other_broken = zero
+    n_in_pairs = n // 16 * 16
+    for i in range(0, n_in_pairs, 16):
         x = vec.load_f32x8(address + 4 * i)
+        y = vec.load_f32x8(address + 4 * i + 32)
         tops = vec.fmax(x, tops)
+        other_tops = vec.fmax(y, other_tops)
         broken = vec.fma(x, zero, broken)
+        other_broken = vec.fma(y, zero, other_broken)
     # NaN and infinity times 0 are NaN, and NaN is not equal to 0
-    top = vec.max_f32x8(tops)
-    is_broken = vec.sum_f32x8(broken) != 0.0
-    for i in range(n_in_eights, n):
+    top = vec.max_f32x8(vec.fmax(tops, other_tops))
+    is_broken = vec.sum_f32x8(vec.fadd(broken, other_broken)) != 0.0
+    for i in range(n_in_pairs, n):
         top = max(top, logits[i])
         is_broken |= not abs(logits[i]) < np.inf
     return top, is_broken
@@ -44,15 +50,19 @@ def largest(logits):
 
 @inner
 def has_at_least(logits, least):
-    """Return whether any logit is at least ``least``, without a branch per logit.
-
-    Takes a slice: an index that might be negative would keep LLVM from comparing several logits at
-    once.
-    """
-    result = 0
-    for i in range(logits.shape[0]):
-        result |= logits[i] >= least
-    return result
+    """Return whether any logit is at least ``least``, without a branch per logit."""
+    address = logits.ctypes.data
+    n = logits.shape[0]
+    tops = vec.splat_f32x8(-np.inf)
+    other_tops = tops
+    n_in_pairs = n // 16 * 16
+    for i in range(0, n_in_pairs, 16):
+        tops = vec.fmax(vec.load_f32x8(address + 4 * i), tops)
+        other_tops = vec.fmax(vec.load_f32x8(address + 4 * i + 32), other_tops)
+    top = vec.max_f32x8(vec.fmax(tops, other_tops))
+    for i in range(n_in_pairs, n):
+        top = max(top, logits[i])
+    return top >= least
 
 
 @inner

@@ -9,7 +9,6 @@ from engine.jit import inner, kernel
 from engine.kernels.records import DRAW, LOGITS
 from engine.sampling.candidate_kernels import (
     BINS,
-    PIECE,
     cut,
     cut_typical,
     exclude_top_choices,
@@ -23,6 +22,8 @@ from engine.sampling.candidate_kernels import (
 
 HEAP_LIMIT = 1024
 """Largest top_k for which the largest logits are in a heap; beyond it they are found by bins."""
+SEARCHED = 2048
+"""Logits among which the largest is searched for one by one."""
 REACH = 87.0
 """Distance from the likeliest token beyond which a probability is below the range of float32.
 
@@ -48,48 +49,42 @@ def find_largest(logits):
     Args:
         logits: (vocab_size,) float32.
     """
+    n = logits.shape[0]
     best = np.float32(-np.inf)
-    best_index = -1
-    for begin in range(0, logits.shape[0], PIECE):
-        end = min(begin + PIECE, logits.shape[0])
-        is_broken, has_larger = check_piece(logits[begin:end], best)
+    best_begin = 0
+    for begin in range(0, n, SEARCHED):
+        top, is_broken = largest(logits[begin : min(begin + SEARCHED, n)])
         if is_broken:
             return -1
-        if has_larger:
-            for i in range(begin, end):
-                if logits[i] > best:
-                    best = logits[i]
-                    best_index = i
-    return best_index
-
-
-@inner
-def check_piece(logits, least):
-    """Return (1 if any logit is NaN or infinite, 1 if any is above ``least``), without a branch per
-    logit.
-
-    Takes a slice: an index that might be negative would keep LLVM from comparing several logits at
-    once.
-    """
-    is_broken = 0
-    has_larger = 0
-    for i in range(logits.shape[0]):
-        is_broken |= not abs(logits[i]) < np.inf
-        has_larger |= logits[i] > least
-    return is_broken, has_larger
+        if top > best:
+            best = top
+            best_begin = begin
+    index = best_begin
+    while logits[index] != best:
+        index += 1
+    return index
 
 
 @kernel
 def copy_logits(op, thread, n_threads):
     """Copy logits; the result is 0 if any is NaN or infinite, else 1."""
     n = vec.load_i64(op + LOGITS.n)
-    is_broken = 0
-    source = vec.array_f32(vec.load_i64(op + LOGITS.logits), n)
-    target = vec.array_f32(vec.load_i64(op + LOGITS.out), n)
-    for i in range(n):
-        target[i] = source[i]
-        is_broken |= not abs(source[i]) < np.inf
-    vec.store_i64(op + LOGITS.result, is_broken == 0)
+    source = vec.load_i64(op + LOGITS.logits)
+    target = vec.load_i64(op + LOGITS.out)
+    zero = vec.splat_f32x8(0.0)
+    broken = vec.splat_f32x8(0.0)
+    n_in_eights = n // 8 * 8
+    for i in range(0, n_in_eights, 8):
+        x = vec.load_f32x8(source + 4 * i)
+        vec.store_f32x8(target + 4 * i, x)
+        broken = vec.fma(x, zero, broken)
+    # NaN and infinity times 0 are NaN, and NaN is not equal to 0
+    is_broken = vec.sum_f32x8(broken) != 0.0
+    for i in range(n_in_eights, n):
+        x = vec.load_f32(source + 4 * i)
+        vec.store_f32(target + 4 * i, x)
+        is_broken |= not abs(x) < np.inf
+    vec.store_i64(op + LOGITS.result, not is_broken)
 
 
 @inner

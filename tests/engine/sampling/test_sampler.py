@@ -94,7 +94,7 @@ def test_broken_logits_are_an_error_not_a_token(bad: float, temperature: float) 
         sampler.choose(np.array([1.0, bad, 0.0], np.float32), [])
 
 
-@pytest.mark.parametrize("n", [1, 40, 255, 256, 257, 1000])
+@pytest.mark.parametrize("n", [1, 40, 255, 256, 257, 1000, 2047, 2049, 5000])
 @pytest.mark.parametrize("temperature", [0.0, 1e-6])
 def test_every_logit_is_examined(n: int, temperature: float) -> None:
     sampler = Sampler(Sampling(temperature=temperature), n)
@@ -105,6 +105,15 @@ def test_every_logit_is_examined(n: int, temperature: float) -> None:
         logits[index] = np.nan
         with pytest.raises(BrokenModelError):
             sampler.choose(logits, [])
+
+
+@pytest.mark.parametrize("n", [40, 2049, 5000])
+def test_greedy_takes_the_first_of_equals_far_apart(n: int) -> None:
+    sampler = Sampler(Sampling.greedy(), n)
+    logits = np.full(n, -1.0, np.float32)
+    for index in (n - 1, n // 2, 3):
+        logits[index] = 1.0
+        assert sampler.choose(logits, []) == index
 
 
 def copied(source: np.ndarray, target: np.ndarray) -> bool:
