@@ -57,6 +57,8 @@ KERNELS: dict[str, str] = {
     "quick gelu": "engine.kernels.picture_gates:quick_gelu",
     "clamp between": "engine.kernels.picture_gates:clamp_between",
     "merge attention": "engine.kernels.merge_attention:merge_attention",
+    "store bf16": "engine.kernels.picture_attention:store_keys_and_values",
+    "attention bf16": "engine.kernels.picture_attention:attend_to_all",
 }
 """Place of each kernel on unquantised data, by the name of its operation.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import BrokenModelError, EngineError, ModelChangedError, printable
+from engine.machine import level, processor
 from engine.vision import layers, pixels
 from engine.vision.family import Frame
 from engine.vision.finding import mmproj_problem
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.plan.crew import Crew
 
-DIGEST_VERSION = 1
+DIGEST_VERSION = 2
 """Incremented whenever the same picture gets other rows."""
 
 
@@ -63,6 +64,7 @@ class PictureEncoder:
         self.path = file.gguf.path
         self._file = file
         self._is_exact = is_exact
+        self._has_bf16 = not is_exact and level.HAS_AMX and "amx-bf16" in processor.FEATURES
         self._crew = crew
         self._n_threads = n_threads
         self._shown_name = file.gguf.shown_name
@@ -328,7 +330,16 @@ class PictureEncoder:
             self._scratch = Scratch(self.config, self._n_threads)
         weights = self._opened_weights()
         blocks, head = (
-            EncoderStage(compose, self.config, weights, self.taps, size, self._crew, self._scratch)
+            EncoderStage(
+                compose,
+                self.config,
+                weights,
+                self.taps,
+                size,
+                self._crew,
+                self._scratch,
+                self._has_bf16,
+            )
             for compose, size in zip(
                 (self.family.compose, self.family.compose_head), sizes, strict=True
             )

@@ -13,11 +13,12 @@ from engine.cache.rotation import Rotation
 from engine.cache.states import RecurrentStates, SlotPair
 from engine.config import Attention, Layer, ModelConfig
 from engine.errors import Cancelled
-from engine.kernels import attention_sizes
+from engine.kernels import attention_sizes, picture_sizes, records
 from engine.kernels.records import MATMUL_SCRATCH_BYTES
 from engine.machine.memory import Memory
 from engine.plan.buffers import MAX_BLOCK_TOKENS, Activations, Buffers
 from engine.plan.compilation import compile_kernels
+from engine.plan.operation import float_bits
 from engine.plan.plan import BLOCK, ROW_WORDS, Plan
 from engine.plan.rows import Lane
 from engine.step_records import StepRecords
@@ -32,6 +33,8 @@ CACHE_TYPE = "f32"
 LEAST_ROWS = 16
 STEP_ROWS = 256
 """Plans are written for a multiple of so many rows, up to a full block."""
+PAIRS_BETWEEN_BARRIERS = 1 << 26
+"""Pairs of a query and a key that attention computes between two barriers."""
 Progress = Callable[[int, int], None]
 """Called with (layers done, layers in all) while a plan runs."""
 
@@ -40,7 +43,11 @@ class Scratch:
     """Scratch memory of the threads, large enough for products and for attention."""
 
     def __init__(self, config: EncoderConfig, n_threads: int) -> None:
-        n_bytes = max(MATMUL_SCRATCH_BYTES, attention_sizes.scratch_bytes(config.head_dim))
+        n_bytes = max(
+            MATMUL_SCRATCH_BYTES,
+            attention_sizes.scratch_bytes(config.head_dim),
+            picture_sizes.scratch_bytes(config.head_dim),
+        )
         self.bytes_per_thread = -(-n_bytes // 4096) * 4096
         self.n_threads = n_threads
         self._memory = Memory(self.bytes_per_thread * n_threads)
@@ -59,6 +66,7 @@ class EncoderStage:
     Args:
         compose: Writes the plan.
         capacity: Result of ``capacity_for``.
+        has_bf16: Whether attention multiplies bfloat16.
 
     Attributes:
         config: Shape of the encoder.
@@ -77,6 +85,7 @@ class EncoderStage:
         capacity: int,
         crew: Crew,
         scratch: Scratch,
+        has_bf16: bool,
     ) -> None:
         self.config = config
         self.weights = weights.tensors
@@ -89,11 +98,15 @@ class EncoderStage:
         self._steps = StepRecords(capacity)
         self._layer_ends: list[int] = []
         self._attention = _attention(config)
+        self._has_bf16 = has_bf16
+        self._tiles: Memory | None = None
+        """Keys and values of one layer as bfloat16."""
         pieces = range(0)
         if capacity > MAX_BLOCK_TOKENS:
             pieces = self._steps.piece_addresses(capacity // MAX_BLOCK_TOKENS)
         step = self._steps.block.address
-        lanes = [Lane(step, *_memory(config, self._attention, capacity))]
+        has_cache = config.n_layers > 0 and not self._has_bf16
+        lanes = [Lane(step, *_memory(config, self._attention, capacity, has_cache))]
         self.plan = Plan(step, capacity, scratch.words, scratch.n_threads, lanes, pieces)
         self.plan.batch = BLOCK
         compose(self)
@@ -208,12 +221,50 @@ class EncoderStage:
     def attend(self, q: Activations, k: Activations, v: Activations) -> Activations:
         """Return attention of all rows to all rows; q and k are turned already."""
         attended = self.vector("attended", self.config.dim)
+        if self._has_bf16:
+            self._attend_bf16(q, k, v, attended)
+            return attended
         rows = self.plan.attention
         rows.store_kv(0, k, v)
         self.plan.barrier()
         rows.attend(0, self._attention, q, attended)
         self.plan.barrier()
         return attended
+
+    def _attend_bf16(
+        self, q: Activations, k: Activations, v: Activations, out: Activations
+    ) -> None:
+        """Write attention by products of bfloat16, with a barrier after as many heads as take a
+        moment."""
+        n_heads = self.config.n_heads
+        width = picture_sizes.padded(self.config.head_dim)
+        n_slots = picture_sizes.padded(self.capacity)
+        if self._tiles is None:
+            self._tiles = Memory(2 * 2 * n_heads * n_slots * width)
+        scratch, scratch_bytes = self.plan.scratch
+        keys = self._tiles.address
+        words = {
+            "n_heads": n_heads, "head_dim": self.config.head_dim, "n_slots": n_slots,
+            "k_cache": keys, "v_cache": keys + self._tiles.n_bytes // 2,
+            "scratch": scratch, "scratch_bytes": scratch_bytes,
+        }  # fmt: skip
+        self.plan.barrier()
+        self.plan.add_row("store bf16", records.CACHE, None, x=k.address, v=v.address, **words)
+        self.plan.barrier()
+        n_together = max(1, PAIRS_BETWEEN_BARRIERS // self.capacity**2)
+        for first in range(0, n_heads, n_together):
+            self.plan.add_row(
+                "attention bf16",
+                records.CACHE,
+                None,
+                x=q.address,
+                out=out.address,
+                scale=float_bits(self._attention.scale),
+                first_kv_head=first,
+                end_kv_head=min(first + n_together, n_heads),
+                **words,
+            )
+            self.plan.barrier()  # only a cancel needs this barrier
 
     def turn(self, x: Activations, rotation: Rotation | None, norm: str = "") -> None:
         """Norm the heads of queries or keys if there is a norm, and turn them if there is a
@@ -250,10 +301,12 @@ def _attention(config: EncoderConfig) -> Attention:
     return Attention(n, n, width, width, None, scale, sees_after=1 << 30)
 
 
-def _memory(config: EncoderConfig, attention: Attention, capacity: int) -> tuple[KVCache, SlotPair]:
+def _memory(
+    config: EncoderConfig, attention: Attention, capacity: int, has_cache: bool
+) -> tuple[KVCache, SlotPair]:
     """Return keys and values of one layer, which all layers use in turn."""
     layers: tuple[Layer, ...] = ()
-    if config.n_layers:
+    if has_cache:
         layers = (Layer(attention, None),)
     shape = ModelConfig("clip", config.dim, layers, config.eps, capacity, 1)
     cache = KVCache(shape, KV_TYPES[CACHE_TYPE], capacity, {})

@@ -99,7 +99,7 @@ PRODUCTS_OF_FOURS = [TYPES.format(test, name) for test in EXACT for name in TYPE
         ("two rows", HAS_VNNI_512, TWO_ROWS),
         ("vnni", HAS_VNNI and not HAS_VNNI_512, PRODUCTS_OF_FOURS),
         ("avx512", HAS_VNNI_512 and not HAS_AMX, PRODUCTS_OF_FOURS + IN_LANES),
-        ("amx", False, PRODUCTS_OF_FOURS),
+        ("amx", False, [*PRODUCTS_OF_FOURS, "tests/engine/test_picture_attention.py"]),
     ],
 )
 def test_the_forms_of_other_processors_give_correct_results(
