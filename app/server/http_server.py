@@ -166,6 +166,7 @@ class HttpServer:
                 f"this machine at {url}: models are opened when a request names them; ctrl+c stops "
                 "the server"
             )
+        log(f"a page with a chat for browsers: {url.removesuffix('/v1')}")
         task = self._models.start()
         task.add_done_callback(self._record_failure)
         try:

@@ -112,6 +112,21 @@ class ReplyView {
     this.answer.appendData(text);
   }
 
+  finish(note) {
+    // Set the code between fences in its own boxes, and add a line below the reply.
+    if (this.answer !== null) {
+      const parts = this.text.split(/^ {0,3}```[^`\n]*$\n?/m);
+      const boxes = parts.map((part, index) => {
+        const box = document.createElement(index % 2 ? "pre" : "div");
+        box.className = "message";
+        box.textContent = part.replace(/^\n+|\s+$/g, "");
+        return box;
+      });
+      this.answer.parentNode.replaceWith(...boxes.filter((box) => box.textContent));
+    }
+    append(this.box, "p", "note", note);
+  }
+
   get isEmpty() {
     return this.answer === null && this.thinking === null;
   }
@@ -238,7 +253,7 @@ async function send() {
     promptBox.value = promptBox.value || question;
   } else {
     messages.push({ role: "assistant", content: view.text });
-    follow(() => append(view.box, "p", "note", line));
+    follow(() => view.finish(line));
   }
   if (error && !isStopped) {
     say(error instanceof TypeError ? "The server does not answer." : error.message, true);

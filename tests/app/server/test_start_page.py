@@ -186,6 +186,16 @@ def test_markup_in_answers_is_text(page: Browser, server: Serving) -> None:
 
 
 @pytest.mark.slow
+def test_code_of_an_answer_has_its_own_box(page: Browser, server: Serving) -> None:
+    server.script.replies = [["Look:\n", "```html\n<b>\n", "  x\n```", "\n`a` and more"]]
+    ask(page, "code?")
+    page.wait_for(f"{NOTES} === 1")
+    boxes = "[...document.querySelectorAll('.reply > .message')]"
+    texts = page.value(f"{boxes}.map((box) => box.tagName + ' ' + box.textContent)")
+    assert texts == ["DIV Look:", "PRE <b>\n  x", "DIV `a` and more"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["key", "button"])
 def test_a_reply_can_be_stopped(page: Browser, server: Serving, way: str) -> None:
     gate = server.script.token_gate = Gate()

@@ -31,9 +31,20 @@ from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, screen_text
 from tests.app.documents.test_read import docx, pdf
 from tests.app.documents.test_word import NUMBERING, STYLES, item, relations, xml_part
+from tests.app.documents.test_zipped_formats import book, document, spreadsheet
 from tests.programs.fuzz.mutation import mutate_bytes
 from tests.programs.fuzz.target import Fault, Target, Watch, require_clean_line
 
+_TEXT = "<text:h>Title</text:h><text:p>One<text:s text:c='2'/>two<text:tab/>three</text:p>"
+_TABLE = (
+    "<table:table table:name='Prices'><table:table-row><table:table-cell><text:p>nails</text:p>"
+    "</table:table-cell><table:table-cell table:number-columns-repeated='3'/></table:table-row>"
+    "</table:table>"
+)
+_ROWS = (
+    '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="C1" s="1"><v>45992</v></c></row>'
+    '<row r="4"><c r="B4" t="b"><v>1</v></c><c t="inlineStr"><is><t>in line</t></is></c></row>'
+)
 _CONVERTING_S = 15.0
 _CPU_S = 25.0
 _MEMORY_BYTES = 900 << 20
@@ -44,6 +55,8 @@ _PIECES = (
     b"</w:p>", b"<w:tbl><w:tr><w:tc>", b"<w:del>", b"<m:d>",
     b'<w:numPr><w:ilvl w:val="8"/><w:numId w:val="1"/></w:numPr>',
     b'<w:fldChar w:fldCharType="begin"/>', b"<mc:AlternateContent><mc:Choice>",
+    b"<table:table-cell table:number-columns-repeated='99999999'/>", b"<text:s text:c='9999999'/>",
+    b'<c r="XFD1048576"><v>1</v></c>', b"<si><t>x</t></si>", b"<itemref idref='two'/>",
     b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b" obj ", b" 0 R", b"/Parent 3 0 R", b"/Kids [2 0 R]",
     b"/Filter /FlateDecode", b"/Encoding /Identity-H", b" Tj ", b"BT ET ", b"/Annots [5 0 R 5 0 R]",
     b'"outputs": [', b'"data": {"image/png": "AAAA"}', b"boundary=b", b"\r\n--b\r\n",
@@ -136,6 +149,11 @@ def seeds() -> list[bytes]:
         pack(".rtf", rich),
         pack(".doc", page),
         pack(".doc", rich),
+        pack(".epub", book().getvalue()),
+        pack(".odt", document(_TEXT).getvalue()),
+        pack(".ods", document(_TABLE).getvalue()),
+        pack(".odp", document(f"<draw:page>{_TEXT}</draw:page>").getvalue()),
+        pack(".xlsx", spreadsheet(_ROWS, "<si><t>nails</t></si>").getvalue()),
         *(pack(suffix, raw) for suffix, raw in texts.items()),
     ]
 
