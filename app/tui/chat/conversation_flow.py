@@ -228,7 +228,7 @@ class ConversationFlow:
     def focus_message(self, index: int) -> None:
         """Focus the message at an index, with its beginning at the top of the screen."""
         transcript = self._core.transcript
-        view = transcript.view_of(self._core.chat_session.conversation.messages[index])
+        view = transcript.view_near(self._core.chat_session.conversation.messages[index])
         if view is not None:
             transcript.release_anchor()
             view.focus(scroll_visible=False)

@@ -80,7 +80,7 @@ class FindText:
         assert search is not None
         assert self._bar is not None
         transcript = self._core.transcript
-        shown_view = transcript.view_of(search.message) if search.message is not None else None
+        shown_view = transcript.view_near(search.message) if search.message is not None else None
         place = search.place
         for view in transcript.messages():
             number = place.number if place is not None and view is shown_view else None

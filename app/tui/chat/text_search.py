@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from app.conversations.conversation import ChatMessage
 from app.text.record import record
-
-MOST_PLACES = 10_000
-"""Limit on places, so that a single letter in a long conversation stays cheap."""
 
 
 def pattern_of(text: str) -> re.Pattern[str] | None:
@@ -46,44 +45,87 @@ class TextSearch:
     Attributes:
         text: the text, as typed.
         pattern: pattern of the text; None if it is blank.
-        places: places of the text, oldest message first.
-        position: index of the place that is shown.
+        position: index of the place that is shown, among all places, oldest message first.
     """
 
     def __init__(self, messages: Sequence[ChatMessage]) -> None:
         self._messages = messages
+        self._lower_texts: dict[int, str] = {}
+        """Texts of messages that have been searched in small letters, by index."""
+        self._indices: list[int] = []
+        """Indices of the messages that have the text."""
+        self._ends: list[int] = []
+        """Numbers of places up to the end of each of these messages."""
         self.text = ""
         self.pattern: re.Pattern[str] | None = None
-        self.places: list[FoundPlace] = []
         self.position = 0
+
+    @property
+    def n_places(self) -> int:
+        """Number of places."""
+        if not self._ends:
+            return 0
+        return self._ends[-1]
+
+    @property
+    def places(self) -> list[FoundPlace]:
+        """All places."""
+        return [self._place_at(position) for position in range(self.n_places)]
 
     def search(self, text: str, first_index: int) -> None:
         """Search for a text; show its first place from a message on, or else its last place."""
+        indices: Sequence[int] = range(len(self._messages))
+        if self.text and text.startswith(self.text):
+            indices = self._indices
         self.text = text
         self.pattern = pattern_of(text)
-        self.places = []
-        for index, message in enumerate(self._messages):
-            n_places = len(spans_in(message.text, self.pattern)) + self._n_in_thinking(message)
-            self.places += [FoundPlace(index, number) for number in range(n_places)]
-            if len(self.places) >= MOST_PLACES:
-                break
-        later = (n for n, place in enumerate(self.places) if place.index >= first_index)
-        self.position = next(later, len(self.places) - 1)
+        counts = [(index, self._n_in(index)) for index in indices]
+        counts = [(index, n_places) for index, n_places in counts if n_places]
+        self._indices = [index for index, _ in counts]
+        self._ends = list(accumulate(n_places for _, n_places in counts))
+        n_earlier = sum(n_places for index, n_places in counts if index < first_index)
+        self.position = max(0, min(n_earlier, self.n_places - 1))
 
-    def _n_in_thinking(self, message: ChatMessage) -> int:
-        if message.thinking is None:
+    def _n_in(self, index: int) -> int:
+        """Return the number of places in a message."""
+        if self.pattern is None:
             return 0
-        return len(spans_in(message.thinking.text, self.pattern))
+        lower_text = self._lower_texts.get(index)
+        if lower_text is None:
+            lower_text = self._texts_of(index).lower()
+            self._lower_texts[index] = lower_text
+        words = self.text.lower().split()
+        # Letters outside ASCII may change their number in small letters.
+        is_plain = lower_text.isascii() and self.text.isascii()
+        if is_plain and not all(word in lower_text for word in words):
+            return 0
+        if is_plain and len(words) == 1:
+            return lower_text.count(words[0])
+        return len(spans_in(self._texts_of(index), self.pattern))
+
+    def _texts_of(self, index: int) -> str:
+        """Return the text and the thinking of a message, in which no place reaches over both."""
+        message = self._messages[index]
+        if message.thinking is None:
+            return message.text
+        return f"{message.thinking.text}\0{message.text}"
 
     def step(self, n_places: int) -> None:
         """Go to a later place, or to an earlier one if negative; after the last comes the first."""
-        if self.places:
-            self.position = (self.position + n_places) % len(self.places)
+        if self.n_places:
+            self.position = (self.position + n_places) % self.n_places
+
+    def _place_at(self, position: int) -> FoundPlace:
+        n = bisect_right(self._ends, position)
+        n_before = self._ends[n - 1] if n else 0
+        return FoundPlace(self._indices[n], position - n_before)
 
     @property
     def place(self) -> FoundPlace | None:
         """The place that is shown; None if there is none."""
-        return self.places[self.position] if self.places else None
+        if not self.n_places:
+            return None
+        return self._place_at(self.position)
 
     @property
     def message(self) -> ChatMessage | None:
@@ -95,7 +137,6 @@ class TextSearch:
         """Number of the shown place and of all places; empty while nothing is typed."""
         if self.pattern is None:
             return ""
-        if not self.places:
+        if not self.n_places:
             return "not found"
-        more = "+" if len(self.places) >= MOST_PLACES else ""
-        return f"{self.position + 1} of {len(self.places)}{more}"
+        return f"{self.position + 1} of {self.n_places}"

@@ -33,6 +33,8 @@ MAX_MOUNTED = 40
 MOUNTED_AFTER_TRIM = 24
 EARLIER_AT_ONCE = 20
 """Number of earlier messages that are mounted at a time."""
+AROUND_DISTANT = 2
+"""Number of messages that are mounted on either side of a distant one."""
 
 _DROPPED = "-dropped"
 _DIVIDER = "-divider"
@@ -56,6 +58,10 @@ class Transcript(VerticalScroll, can_focus=False):
         """Entries without mounted widgets, oldest first; saved messages have no widget yet."""
         self._earlier_line = Static(markup=False, classes="note", id="earlier")
         self._earlier_line.display = False
+        self._between: list[Entry | ChatMessage] = []
+        """Entries without widgets between a distant message that is shown and the last ones."""
+        self._between_line: Static | None = None
+        """Line in place of these entries; None if there are none."""
 
     def compose(self) -> ComposeResult:
         """Yield the container of the messages."""
@@ -114,6 +120,8 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def replace_from(self, view: MessageView, messages: Sequence[ChatMessage]) -> None:
         """Show saved messages in place of a mounted message and all below it but those that wait."""
+        if view in self._above_gap():
+            self._mount_between(len(self._between))
         entries = self._entries()
         later = [entry for entry in entries[entries.index(view) :] if entry not in self.waiting]
         views = [saved_view(message) for message in messages]
@@ -136,6 +144,7 @@ class Transcript(VerticalScroll, can_focus=False):
         line = Note(text)
         line.add_class(_DIVIDER)
         self.remove_divider()
+        self._close_gap()
         index = self._earlier_index(message)
         view = self._mounted_view(message)
         if index is not None:
@@ -157,6 +166,10 @@ class Transcript(VerticalScroll, can_focus=False):
     async def clear(self) -> None:
         """Remove everything but the messages that wait."""
         self._earlier.clear()
+        self._between.clear()
+        if self._between_line is not None:
+            self._between_line.remove()
+            self._between_line = None
         self._show_earlier_line()
         await self._messages.remove_children(
             [entry for entry in self._entries() if entry not in self.waiting]
@@ -174,6 +187,9 @@ class Transcript(VerticalScroll, can_focus=False):
         views = self.messages()
         if view not in views:
             return []
+        if view in self._above_gap():
+            self._mount_between(len(self._between))
+            views = self.messages()
         return views[views.index(view) :]
 
     def notes_after(self, views: Sequence[MessageView]) -> list[Note]:
@@ -188,10 +204,72 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def view_of(self, message: ChatMessage) -> MessageView | None:
         """Return the widget of a message, and mount it if it is an earlier one."""
+        view = self._mounted_view(message)
+        if view is None or view in self._above_gap():
+            self._close_gap()
         index = self._earlier_index(message)
         if index is not None:
             self.show_earlier(len(self._earlier) - index)
         return self._mounted_view(message)
+
+    def view_near(self, message: ChatMessage) -> MessageView | None:
+        """Return the widget of a message; mount only messages around it if it is far back."""
+        view = self._mounted_view(message)
+        if view is not None:
+            return view
+        self._close_gap()
+        index = self._earlier_index(message)
+        if index is None or len(self._earlier) - index <= EARLIER_AT_ONCE:
+            return self.view_of(message)
+        first = max(0, index - AROUND_DISTANT)
+        last = index + AROUND_DISTANT
+        self._between = self._earlier[last + 1 :]
+        self._between_line = Static(markup=False, classes="note")
+        views = [_view_of_entry(entry) for entry in self._earlier[first : last + 1]]
+        del self._earlier[first:]
+        self._messages.mount_all([*views, self._between_line], after=self._earlier_line)
+        self._show_earlier_line()
+        self._show_between_line()
+        return self._mounted_view(message)
+
+    # ---- the gap below a distant message
+
+    def _above_gap(self) -> list[Entry]:
+        """Return the mounted entries above the gap; empty if there is no gap."""
+        if self._between_line is None:
+            return []
+        children = list(self._messages.children)
+        above = children[: children.index(self._between_line)]
+        return [entry for entry in self._entries() if entry in above]
+
+    def _close_gap(self) -> None:
+        """Unmount the distant messages again."""
+        if self._between_line is None:
+            return
+        self._unmount(self._above_gap())
+        self._earlier += self._between
+        self._between = []
+        self._between_line.remove()
+        self._between_line = None
+        self._show_earlier_line()
+
+    def _mount_between(self, n_entries: int) -> None:
+        """Mount the first entries of the gap."""
+        if self._between_line is None:
+            return
+        views = [_view_of_entry(entry) for entry in self._between[:n_entries]]
+        del self._between[:n_entries]
+        self._messages.mount_all(views, before=self._between_line)
+        self._show_between_line()
+        self.fold_calls()
+        if not self._between:
+            self._between_line.remove()
+            self._between_line = None
+
+    def _show_between_line(self) -> None:
+        if self._between_line is not None:
+            n_messages = _n_messages_in(self._between)
+            self._between_line.update(f"{n_messages} messages: Page down shows them")
 
     def _mounted_view(self, message: ChatMessage) -> MessageView | None:
         return next((view for view in self.messages() if view.message is message), None)
@@ -236,6 +314,8 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def trim(self) -> None:
         """Unmount old messages, unless the user has scrolled up to them."""
+        if not self.is_scrolled_up:
+            self._close_gap()
         entries = self._entries()
         # An edit may have removed the later ones.
         if len(entries) < MOUNTED_AFTER_TRIM and self._mount_earlier(EARLIER_AT_ONCE):
@@ -246,6 +326,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def fold_before(self, message: ChatMessage) -> None:
         """Unmount everything above a message and the dividing line above it."""
+        self._close_gap()
         view = self._mounted_view(message)
         if view is None:
             return
@@ -272,10 +353,7 @@ class Transcript(VerticalScroll, can_focus=False):
         return True
 
     def _mount_earlier(self, n_entries: int) -> bool:
-        entries = [
-            saved_view(entry) if isinstance(entry, ChatMessage) else entry
-            for entry in self._earlier[-n_entries:]
-        ]
+        entries = [_view_of_entry(entry) for entry in self._earlier[-n_entries:]]
         del self._earlier[-n_entries:]
         self._messages.mount_all(entries, after=self._earlier_line)
         self.fold_calls()
@@ -287,7 +365,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._follow_from_end()
 
     def _show_earlier_line(self) -> None:
-        n_messages = sum(isinstance(entry, (MessageView, ChatMessage)) for entry in self._earlier)
+        n_messages = _n_messages_in(self._earlier)
         self._earlier_line.display = bool(self._earlier)
         self._earlier_line.update(f"{n_messages} earlier messages: Page up shows them")
 
@@ -314,12 +392,24 @@ class Transcript(VerticalScroll, can_focus=False):
 
         Scrolling up at the top mounts earlier messages.
         """
+        if pages > 0 and self._is_gap_in_sight:
+            self._mount_between(EARLIER_AT_ONCE)
         if pages == 0:
             self.anchor()
         elif pages > 0 or self.scroll_y > 0 or not self.show_earlier():
             rows = pages * self.scrollable_content_region.height
             self.scroll_to(y=self.scroll_y + rows, animate=False, immediate=True)
             self._follow_from_end()
+
+    @property
+    def _is_gap_in_sight(self) -> bool:
+        line = self._between_line
+        return line is not None and line.region.overlaps(self.region)
+
+    def on_mouse_scroll_down(self) -> None:
+        """Mount messages of the gap when the mouse scrolls to it."""
+        if self._is_gap_in_sight:
+            self._mount_between(EARLIER_AT_ONCE)
 
     def on_mouse_scroll_up(self) -> None:
         """Mount earlier messages when the mouse scrolls up at the top."""
@@ -344,6 +434,17 @@ class Transcript(VerticalScroll, can_focus=False):
         if not self.is_scrolled_up:
             self._seen = self._last_heights()
         super().release_anchor()
+
+
+def _view_of_entry(entry: Entry | ChatMessage) -> Entry:
+    """Return the widget of an entry that had none, or was unmounted."""
+    if isinstance(entry, ChatMessage):
+        return saved_view(entry)
+    return entry
+
+
+def _n_messages_in(entries: Sequence[Entry | ChatMessage]) -> int:
+    return sum(isinstance(entry, (MessageView, ChatMessage)) for entry in entries)
 
 
 def _is_divider(entry: Entry | ChatMessage) -> bool:

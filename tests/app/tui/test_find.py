@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from app.conversations.conversation import ChatMessage, Role
+from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
+from app.conversations.journal import Journal
+from app.conversations.store import Store
 from app.reply.thinking import Thinking
-from app.tui.chat.text_search import TextSearch
+from app.tui.chat.text_search import FoundPlace, TextSearch
 from app.tui.widgets.found_text import FOUND, FOUND_NOW
 from app.tui.widgets.message_view import ReplyView, UserView
 from tests.app.chat_driver import Driver, chatting
@@ -123,3 +125,78 @@ async def test_an_empty_conversation_says_so():
         await driver.ready()
         await driver.pilot.press("ctrl+f")
         await driver.note("Nothing to find yet")
+
+
+def test_a_longer_text_narrows_the_search() -> None:
+    search = search_in("lantern", "LANCE", "land ho", "straße", "İ lan")
+    for text, n_places in (("l", 4), ("la", 4), ("lan", 4), ("land", 1), ("land  h", 1), ("l", 4)):
+        search.search(text, first_index=0)
+        assert search.n_places == n_places, text
+    search.search("STRASSE", first_index=0)
+    assert search.count_line == "not found"
+    search.search("STRAßE", first_index=0)
+    assert search.count_line == "1 of 1"
+
+
+def test_a_letter_in_a_long_conversation_is_counted_whole() -> None:
+    search = search_in(*["a" * 1000] * 30)
+    search.search("a", first_index=29)
+    assert search.count_line == "29001 of 30000"
+    search.step(-1)
+    assert search.place == FoundPlace(28, 999)
+    search.step(2)
+    assert search.place == FoundPlace(29, 1)
+
+
+async def test_a_distant_place_mounts_only_what_is_around_it() -> None:
+    conversation = Conversation()
+    for n in range(150):
+        conversation.add_user("lantern" if n == 20 else f"question {n}")
+        conversation.add_reply(f"answer {n}", Ending.COMPLETE, None)
+    saved = Journal(Store())
+    saved.begin(title="long")
+    saved.save_turn_end(conversation)
+    assert not saved.close(60)
+    async with chatting(Script(n_ctx=1 << 20), resume="new") as driver:
+        await driver.ready()
+        await driver.chat.conversations.open("000001", "lantern")
+        await driver.shows("1 of 1")
+        await driver.shows("lantern")
+        assert len(driver.transcript.messages()) < 40
+        await driver.pilot.press("escape", "pagedown")
+        await driver.shows("question 24")
+        await driver.pilot.press("ctrl+end")
+        await driver.ask("next")
+        await driver.until(lambda: len(driver.transcript.messages()) <= 30)
+        texts = [message.text for message in driver.chat.core.chat_session.conversation.messages]
+        assert texts[40] == "lantern"
+        assert texts[-2] == "next"
+        shown = [view.message.text for view in driver.transcript.messages()]
+        assert shown == texts[-len(shown) :], "nothing is left out"
+        # What was far back is there when the user goes up.
+        for _ in range(20):
+            driver.transcript.show_earlier(100)
+        shown = [view.message.text for view in driver.transcript.messages()]
+        assert shown == texts
+
+
+async def test_a_distant_message_can_be_edited() -> None:
+    async with chatting(Script(replies=[["New."]]), resume="new") as driver:
+        await driver.ready()
+        conversation = driver.chat.core.chat_session.conversation
+        for n in range(100):
+            conversation.add_user("lantern" if n == 5 else f"question {n}")
+            conversation.add_reply(f"answer {n}", Ending.COMPLETE, None)
+        await driver.chat.conversations.show_again()
+        await driver.say("/find lantern")
+        await driver.shows("1 of 1")
+        await driver.pilot.press("escape")
+        await driver.say("/edit 6")
+        await driver.until(lambda: driver.prompt.text == "lantern")
+        await driver.type("s")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: len(conversation.messages) == 12)
+        await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
+        shown = [view.message.text for view in driver.transcript.messages()]
+        assert shown == [message.text for message in conversation.messages][-len(shown) :]
+        assert conversation.messages[10].text == "lanterns"

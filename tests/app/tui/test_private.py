@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 
 import pytest
 
 from app.conversations.store import Store
+from app.documents.pictures import PICTURES, REFERENCE_START, digest_of
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
 from tests.app.scenes import tokens
@@ -59,6 +61,47 @@ async def test_nothing_of_a_private_conversation_is_on_disk():
     assert {path.name for path in files_with(f"another {SECRET}")} == set()
     assert {path.name for path in files_with(f"unsent {SECRET}")} == set()
     assert {path.name for path in files_with("reply 1")} == set()
+
+
+PIXELS = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+async def test_no_command_saves_anything_of_a_private_conversation(
+    tmp_path: Path,
+):
+    """All commands that save something are tried; then the disk has nothing of it."""
+    picture = tmp_path / f"{SECRET}.png"
+    picture.write_bytes(base64.b64decode(PIXELS))
+    words = [SECRET, *[" word"] * 119]
+    replies = [[*words, f" {n}."] for n in range(4)]
+    async with chatting(Script(replies=[*replies, tokens(f"A {SECRET} summary.")])) as driver:
+        await driver.ready()
+        await driver.say("/private")
+        for n in range(4):
+            await driver.ask(f"{SECRET} question {n}")
+        await driver.say("/compact")
+        await driver.note("The model now reads a summary")
+        await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
+        for command in (f"/tag {SECRET}", "/pin"):
+            await driver.say(command)
+            await driver.note("a private conversation is not saved")
+        await driver.say(f"/title {SECRET}")
+        await driver.note("nothing is saved yet")
+        PICTURES.add(picture.read_bytes())
+        size = f"{REFERENCE_START}1 x 1 {digest_of(picture.read_bytes())}]"
+        await driver.say(f"{SECRET}.png:\n```\n{size}\n```\n{SECRET} picture")
+        await driver.note("cannot read pictures")
+        await driver.say(f"/system {SECRET}")
+        await driver.say(f"/find {SECRET}")
+        await driver.pilot.press("escape")
+        await driver.pilot.press("f8")
+        await driver.shows("No saved conversations")
+        await driver.pilot.press("escape")
+        await driver.say("/compact undo")
+    assert files_with(SECRET) == []
+    digest = digest_of(picture.read_bytes())
+    roots = [Path(os.environ[name]) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")]
+    assert not [path for root in roots for path in root.rglob(f"*{digest}*")]
 
 
 @pytest.mark.parametrize("leave", ["/new", "f8"])
