@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from app.documents.pictures import PICTURES, digest_of, references_in
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.text.record import record
-
-if TYPE_CHECKING:
-    from app.conversations.conversation import PromptMessage
 
 MARK = "\ufffc"
 """Character of a message's text in place of a picture."""
@@ -47,25 +43,25 @@ def with_marks(text: str, n_pictures: int) -> str:
     return MARK * n_pictures + text.replace(MARK, "")
 
 
-def with_attached(message: PromptMessage) -> tuple[str, tuple[Picture, ...]]:
-    """Return the text and the pictures of a message, those that its text refers to among them."""
-    references = list(references_in(message.text))
-    if not references or message.pictures:
-        return message.text, message.pictures
+def with_attached(text: str, pictures: tuple[Picture, ...]) -> tuple[str, tuple[Picture, ...]]:
+    """Return text and pictures of a message, those that the text refers to among the pictures."""
+    references = list(references_in(text))
+    if not references or pictures:
+        return text, pictures
     pieces: list[str] = []
-    pictures: list[Picture] = []
+    attached: list[Picture] = []
     start = 0
     for reference in references:
-        pieces.append(message.text[start : reference.start].replace(MARK, ""))
+        pieces.append(text[start : reference.start].replace(MARK, ""))
         start = reference.end
         content = PICTURES.find(reference.digest)
         if content is None:
             pieces.append(f"[{reference.name}: this picture is no longer here]\n")
             continue
         pieces.append(MARK)
-        pictures.append(Picture(content, reference.name, reference.digest))
-    pieces.append(message.text[start:].replace(MARK, ""))
-    return "".join(pieces), tuple(pictures)
+        attached.append(Picture(content, reference.name, reference.digest))
+    pieces.append(text[start:].replace(MARK, ""))
+    return "".join(pieces), tuple(attached)
 
 
 def read_picture(name: str) -> Picture:

@@ -47,7 +47,7 @@ class PromptPictures:
         Raises:
             PictureRefusal: the model reads no pictures, or one of these cannot be read.
         """
-        text, attached = with_attached(message)
+        text, attached = with_attached(message.text, message.pictures)
         texts = with_marks(text, len(attached)).split(MARK)
         names = [self._name_of(picture) for picture in attached]
         pairs = zip(names, texts[1:], strict=True)

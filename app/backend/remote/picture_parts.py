@@ -55,7 +55,7 @@ class PictureParts:
             message = messages[index]
             if message.role != USER or not message.may_have_pictures:
                 continue
-            text, pictures = with_attached(message)
+            text, pictures = with_attached(message.text, message.pictures)
             urls: list[str] = []
             for picture in reversed(pictures):
                 url = self._url_of(picture)
