@@ -256,6 +256,7 @@ ACTIONS = action_table(
     Action("leave", "Clear the filter, or go back", "outline", "escape"),
     Action("open", "Open this model", "models", "enter"),
     Action("inspect", "Show what the file contains", "models", "tab"),
+    Action("delete", "Delete it and its encoder for pictures (asks first)", "models", "delete"),
     Action("download", "Download the typed or selected model, or show the running download",
            "models", "ctrl+d"),
     Action("stop_download", "Pause the running download", "models", "ctrl+x"),

@@ -20,6 +20,7 @@ from textual.widgets import Static
 
 from app.machine.sensors.reply_history import Basis
 from app.models.library import list_rows as rows
+from app.models.library.delete_model import delete_model, question, refusal
 from app.models.library.inspect import report_of_file
 from app.models.library.listing import ModelEntry, Outlook
 from app.models.library.scan import ModelScan, ScanResult
@@ -205,6 +206,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def foot_line(self) -> str:
         """Return what is going on, else a result, else a hint and a legend."""
         result = self._result
+        if self.pending_delete is not None:
+            return question(self.pending_delete, result.entries)
         if self._measurement is not None:
             if self._engine_thread.status.is_busy:
                 return "waiting for the engine ..."
@@ -367,6 +370,30 @@ class ModelsScreen(ListScreen[ModelEntry]):
                 self.say(f"Paused: {running.title}. Download it again to resume")
             else:
                 self.say(f"Stopped: {running.title}")
+
+    def action_delete(self) -> None:
+        """Ask whether to delete the highlighted model."""
+        entry = self.highlighted()
+        if entry is None:
+            return
+        reason = refusal(entry)
+        if self._is_open(entry):
+            reason = "This model is open: open another one first"
+        elif not self._result.is_done:
+            reason = "Not yet: the models are still being read"
+        if reason:
+            self.say(reason)
+        else:
+            super().action_delete()
+
+    def delete(self, item: ModelEntry) -> None:
+        """Delete a model, and its encoder if no other model uses it."""
+        try:
+            delete_model(item, self._result.entries)
+            self.message = f"Deleted: {item.title}"
+        except OSError as error:
+            self.message = clean_line(f"Not deleted: {error.strerror or error}", 120)
+        self.restart_search()
 
     def action_inspect(self) -> None:
         """Show what the highlighted file contains."""

@@ -583,3 +583,19 @@ async def test_wide_details_have_labels_and_use_the_height() -> None:
             await driver.until(
                 lambda label=label: re.search(rf"│ {label} +\S", driver.screen_text()), label
             )
+
+
+async def test_a_model_is_deleted_after_a_question(directory: Path) -> None:
+    async with chatting(size=(80, 24)) as driver:
+        await opened(driver)
+        await driver.type("second")
+        await shows_no_more(driver, "portal")
+        await driver.pilot.press("delete")
+        await shows(driver, "Delete second (", "any other key cancels")
+        await driver.pilot.press("n")
+        await shows_no_more(driver, "any other key cancels")
+        assert (directory / "second.gguf").exists()
+        await driver.pilot.press("delete", "y")
+        await shows(driver, "Deleted: second")
+        assert not (directory / "second.gguf").exists()
+        assert (directory / "first.gguf").exists()

@@ -11,12 +11,14 @@ import pytest
 
 from app.machine.sensors.reply_history import Basis, KnownAs, PastReply, ReplyHistory
 from app.models.library import list_rows as rows
+from app.models.library.delete_model import delete_model, question, refusal
 from app.models.library.header import HeaderCache
 from app.models.library.known_models import with_advice
 from app.models.library.listing import Lister, ModelEntry, Outlook, list_models
 from app.models.library.model_files import Place, find_files
 from app.models.library.rates import TYPICAL_READ_GBPS, load_rates, rates_or_typical, remember_rates
 from app.models.library.speed import ESTIMATE
+from app.program.remote_model import RemoteModel
 from app.text.glyphs import ASCII, BLOCKS
 from engine.measure.fit import MachineMemory, MachineRates
 from tests.engine import families, tiny_gguf
@@ -112,6 +114,36 @@ def test_a_model_that_sees_has_a_sign_and_names_its_encoder(tmp_path: Path) -> N
     assert not blind.matches("sees")
     assert list_models([Place("here", tmp_path)], lister(), cached := cache_in(tmp_path))
     assert cached.n_read == 0
+
+
+def test_a_model_is_deleted_with_its_own_encoder_only(tmp_path: Path) -> None:
+    for name in ("a.gguf", "b.gguf", "mmproj.gguf"):
+        (tmp_path / name).write_bytes(b"x")
+    encoder = str(tmp_path / "mmproj.gguf")
+    seer, other = (
+        ModelEntry(tmp_path / name, name, "here", 2 << 30, encoder=encoder, encoder_bytes=5 << 20)
+        for name in ("a.gguf", "b.gguf")
+    )
+    assert "encoder" not in question(seer, [seer, other])
+    delete_model(seer, [seer, other])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.gguf", "mmproj.gguf"]
+    text = question(other, [other])
+    assert text.startswith("Delete b.gguf (2.0G) and its encoder for pictures (5.0M) from")
+    delete_model(other, [other])
+    assert list(tmp_path.iterdir()) == []
+
+    for path in tiny_gguf.write_parts(tmp_path, "big", 3):
+        entry = ModelEntry(path, "big", "here")
+    delete_model(replace(entry, path=tmp_path / "big-00001-of-00003.gguf"), [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_models_of_others_are_not_deleted(tmp_path: Path) -> None:
+    entry = ModelEntry(tmp_path / "a.gguf", "a", "here")
+    assert refusal(entry) == ""
+    assert "belongs to Ollama" in refusal(replace(entry, place="Ollama"))
+    assert "not downloaded" in refusal(replace(entry, repository="a/b"))
+    assert "on the server" in refusal(replace(entry, served=RemoteModel("http://a/v1")))
 
 
 def test_a_missing_encoder_of_a_known_model_is_named(tmp_path: Path) -> None:
