@@ -12,7 +12,9 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 
+from app.program.samplers import SAMPLERS
 from app.text.record import record
+from app.tui.other_commands import ADVICE
 
 _WITHIN = {"prompt": "chat", "message": "chat", "question": "chat", "find": "chat"}
 """Scopes of widgets, each with the scope of its screen."""
@@ -22,7 +24,7 @@ SHELL_SIGN = "!"
 """First character of a command for the shell; a space before it makes it a message."""
 NO_KEY = "no-key"
 """Key name for actions without a key, because Textual requires one."""
-_COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
+_COMMAND_LINE = re.compile(r"/([A-Za-z_]*|\?)(?:\s+(.*))?", re.DOTALL)
 
 
 @record
@@ -135,12 +137,12 @@ ACTIONS = action_table(
     Action("regenerate", "Regenerate the last reply, or several to choose", "chat",
            "f9",
            slash="regen retry", argument="[2-4|model]",
-           also="regenerate again redo compare"),
+           also="regenerate again redo compare swipe"),
     Action("answers", "Choose between the replies to the last message", "chat", slash="answers",
            also="alternatives"),
     Action("branch", "Branches: show the next one, or delete the shown one", "chat",
            slash="branch branches", argument="[number|delete]",
-           also="version"),
+           also="versions"),
     Action("continue_reply", "Continue a stopped reply", "chat", slash="continue go",
            also="resume"),
     Action("edit", "Edit one of your messages or the reply", "chat", slash="edit",
@@ -152,7 +154,7 @@ ACTIONS = action_table(
     Action("delete", "Delete the conversation (asks first)", "chat", slash="delete",
            argument="[yes]", also="remove"),
     Action("context", "Show what fills the context", "chat", slash="context",
-           also="tokens usage ctx"),
+           also="tokens usage ctx cost"),
     Action("compact", "Let the model summarize the oldest turns", "chat", slash="compact",
            argument="[undo|show]", also="summary compress"),
     Action("pin", "Pin the conversation to the top of the list, or unpin it", "chat",
@@ -163,30 +165,31 @@ ACTIONS = action_table(
            argument="[text]"),
     Action("persona", "Personas: list, use, save", "chat",
            slash="persona",
-           argument="[name|save name]", also="personas preset presets role"),
+           argument="[name|save name]",
+           also="personas preset presets role character characters impersonate profile style"),
     Action("prompt", "Put a prompt with blanks into the message", "chat", slash="prompt prompts",
            argument="[name]", also="template templates snippet"),
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g",
            slash="editor"),
-    Action("take_back", "Cancel the queued message", "chat", slash="unsend"),
+    Action("take_back", "Cancel the queued message", "chat", slash="unsend", also="cancel pop"),
     Action("find", "Find text in the conversation", "chat", "ctrl+f", slash="find",
            argument="[text]", example="lantern", also="grep locate"),
     Action("unfold", "Unfold or fold pasted text", "chat", "ctrl+o", slash="unfold"),
     Action("read", "Attach files or folders (or type @file in the message)", "chat",
            slash="read",
            argument="file ...", example="notes.md 'two words.pdf' docs *.py",
-           also="attach file upload pdf docx html"),
+           also="attach file upload add pdf docx html csv"),
     Action("copy", "Copy the last reply", "chat", slash="copy",
            argument="[code 2|thinking] [file]", also="clipboard yank"),
     Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", slash="save",
            argument="[path] [+thinking]",
-           also="export markdown"),
+           also="export markdown md print"),
     Action("place", "Show the source of the last reply in its document", "chat", slash="place",
-           also="citation source page cite"),
+           also="citation source sources page cite"),
     Action("thinking", "Thinking: show, fold, more or less", "chat", slash="think",
-           argument="[on|off|low|500]", also="thinking reasoning"),
+           argument="[on|off|low|500]", also="thinking reasoning effort"),
     Action("schema", "JSON schema for answers", "chat", slash="schema",
-           argument="[file|off]", also="json"),
+           argument="[file|off]", also="json grammar"),
     Action("lora", "LoRA adapters", "chat", slash="lora",
            argument="[file|off]",
            also="adapter finetune"),
@@ -195,9 +198,9 @@ ACTIONS = action_table(
     Action("focus_older", "Focus the message above", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Focus the message below, or the prompt", "chat", "ctrl+down"),
     Action("model", "Load a model file", "chat", slash="model", argument="path",
-           also="load open"),
+           also="load open switch"),
     Action("theme", "Choose the colours", "app", slash="theme", argument="[name]",
-           also="colours colors"),
+           also="themes colours colors"),
     Action("leave", "Clear the filter, or go back", "help", "escape,enter"),
     Action("leave", "Go back", "manual", "escape,q,enter"),
     Action("leave", "Keep the previous colours", "theme", "escape"),
@@ -226,13 +229,13 @@ ACTIONS = action_table(
     Action("leave", "Stop measuring, or go back", "threads", "escape,q"),
     Action("explain", "Explain the words", "performance", "question_mark"),
     Action("help", "Show keys and commands", "app", "f1", slash="help", argument="[topic]",
-           hint="help", also="manual keys commands"),
+           hint="help", also="h manual keys shortcuts hotkeys commands about"),
     Action("performance", "Speed: tokens per second and where the time goes", "app", "f2",
-           slash="stats speed",
+           slash="stats speed", also="status perf verbose",
            hint="speed",
            shows="performance"),
     Action("models", "Models: what fits and how fast it is", "app", "f3",
-           slash="models", hint="models",
+           slash="models", also="list ps", hint="models",
            shows="models"),
     Action("get", "Download a model that suits this machine", "app", "f7",
            priority=True, slash="get pull", argument="[owner/repo]", also="download"),
@@ -299,7 +302,7 @@ ACTIONS = action_table(
     Action("leave", "Keep the branch", "branch", "escape,n"),
     Action("set", "Show or set temperature, top_k ...", "chat", slash="set",
            argument="[name value]",
-           also="sampling parameters temperature creativity penalty"),
+           also="temperature sampling parameter parameters creativity penalty"),
     Action("report", "Copy or save a card with this machine's speeds", "app",
            slash="report",
            argument="[file.svg]", also="card share"),
@@ -327,15 +330,16 @@ ACTIONS = action_table(
     Action("toggle_strip", "Show or hide the speed strip", "chat", "ctrl+t",
            slash="strip", hint="speed strip"),
     Action("conversations", "Conversations: list, search, open", "app", "f8",
-           slash="conversations history sessions", hint="history", also="search chats",
-           shows="conversations"),
+           slash="conversations history sessions", hint="history",
+           also="search session chat chats conversation", shows="conversations"),
     Action("documents", "Documents: list and ask about one", "app", "f6", priority=True,
-           slash="documents shelf", hint="documents", also="files document", shows="documents"),
+           slash="documents shelf", hint="documents",
+           also="files document docs doc rag", shows="documents"),
     Action("interrupt", "Stop the reply, copy or clear text; twice quits",
            "app", "ctrl+c", priority=True),
     Action("outline", "Outline: your questions in this conversation", "app", slash="outline",
            also="questions contents", shows="outline"),
-    Action("quit", "Quit", "app", "ctrl+q", priority=True, slash="quit exit bye"),
+    Action("quit", "Quit", "app", "ctrl+q", priority=True, slash="quit exit bye", also="q"),
 )  # fmt: skip
 """All actions by id, ``scope.name``. A key map refers to actions by these ids."""
 
@@ -346,15 +350,13 @@ FIRST_NEEDED = (
 """Ids of the actions that a newcomer needs first, the most useful first."""
 
 
-_ADVICE = {
-    "undo": "/edit changes your last message, and /branch shows what was there before",
-    "summarize": "/compact lets the model summarize the oldest turns and read that instead",
-    "image": "/read photo.jpg or @photo.jpg attaches a picture, for models that see",
-    "login": "Jalopy needs no account: the model runs on this machine",
-    "web": "Jalopy searches no web pages. /tools lists the tool servers in your settings",
+_PARAMETER_COMMANDS = {name: name for name in SAMPLERS} | {
+    "temp": "temperature",
+    "topk": "top_k",
+    "topp": "top_p",
+    "num_predict": "max_tokens",
+    "n_predict": "max_tokens",
 }
-"""Advice on commands that other programs have, by command."""
-_PARAMETER_COMMANDS = {"temp": "temperature", "temperature": "temperature", "seed": "seed"}
 """Parameters of ``/set`` that are commands themselves, by command."""
 
 
@@ -390,7 +392,7 @@ def nearest_command(word: str) -> str:
 
 def advice_on(word: str) -> str:
     """Return what to do instead of a command that other programs have; empty if unknown."""
-    return _ADVICE.get(word.lower(), "")
+    return ADVICE.get(word.lower(), "")
 
 
 def nearest_name(word: str, names: Iterable[str]) -> str:
@@ -430,7 +432,8 @@ def split_command(text: str) -> tuple[str, str] | None:
     """Split "/save notes.md" into ("save", "notes.md"); None for other text.
 
     A first word with a second slash or with punctuation is a path or a comment and belongs to the
-    message. "/temperature 0.3" is "/set temperature 0.3".
+    message, and so does an unknown one with an underscore: some models know "/no_think".
+    "/temperature 0.3" is "/set temperature 0.3".
     """
     match = _COMMAND_LINE.fullmatch(text.strip())
     if match is None or not match[1]:
@@ -440,4 +443,8 @@ def split_command(text: str) -> tuple[str, str] | None:
     parameter = _PARAMETER_COMMANDS.get(word.lower())
     if parameter is not None:
         return "set", f"{parameter} {argument}".strip()
+    if word == "?":
+        return "help", argument
+    if "_" in word and not advice_on(word):
+        return None
     return word, argument

@@ -16,7 +16,7 @@ PURPOSES = dict(
             "calculates exactly",
             "date and time",
             "reads files in folders that you allow",
-            "searches the documents of F6",
+            "searches your documents",
             "runs Python in a sandbox",
         ),
         strict=True,

@@ -445,7 +445,7 @@ def test_built_in_tools_are_listed_and_turned_on() -> None:
         "calculator: off (calculates exactly)",
         "clock: off (date and time)",
         "folders: off (reads files in folders that you allow)",
-        "documents: off (searches the documents of F6)",
+        "documents: off (searches your documents)",
         "python: off (runs Python in a sandbox)",
         TURN_ON,
     ]

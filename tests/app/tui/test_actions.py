@@ -15,6 +15,7 @@ from app.tui.actions import (
 )
 from app.tui.app import JalopyApp
 from app.tui.bindings import bindings, scope_of
+from app.tui.other_commands import ADVICE
 from app.tui.screens.answers import AnswersScreen
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.doctor import DoctorScreen
@@ -190,6 +191,41 @@ def test_suggestions_narrow_while_typing_and_stop_at_arguments():
 )
 def test_words_of_other_programs_are_commands(word, command):
     assert find_command(word).command == command
+
+
+WORDS_OF_OTHER_PROGRAMS = """
+? add agents approve attach audio bash bench benchmark browse bug bye cancel cd
+character chat clear commands commit compact config context continue copy cost ctx
+ctx_size delete diff docs doctor edit editor effort exit export feedback file find fork
+format fetch git gpu grammar h help history hooks image info init json keys lang
+language license lint list load login logout ls max_tokens mcp memory min_p model
+modelfile models multiline new nohistory nothink num_ctx num_predict options paste perf
+permissions persona plan pr preset ps pull q quit raw read redo regen rename reset
+restart resume retry review rewind rm role run save seed session sessions set settings
+sh share shortcuts show stats status stop summarize swipe switch system temp temperature
+test theme themes think threads title tokens tools top_k top_p undo unload unsend update
+upload usage verbose version vim voice web
+"""
+"""Commands of LM Studio, Ollama, llama.cpp, Claude Code, opencode and aider."""
+
+
+def test_what_people_type_elsewhere_is_answered():
+    for word in WORDS_OF_OTHER_PROGRAMS.split():
+        parts = split_command(f"/{word}")
+        assert parts is not None, word
+        assert find_command(parts[0]) or advice_on(parts[0]), word
+
+
+def test_advice_is_only_for_words_that_are_no_commands():
+    assert not [word for word in ADVICE if find_command(word)]
+    assert all(len(advice) <= 110 and "\n" not in advice for advice in ADVICE.values())
+
+
+def test_parameters_are_commands_and_switches_of_models_are_text():
+    assert split_command("/top_k 20") == ("set", "top_k 20")
+    assert split_command("/num_predict 100") == ("set", "max_tokens 100")
+    assert split_command("/?") == ("help", "")
+    assert split_command("/no_think What is 2+2?") is None
 
 
 @pytest.mark.parametrize("word", ["undo", "image", "login"])
