@@ -32,6 +32,14 @@ BILINEAR = "BILINEAR"
 BICUBIC = "BICUBIC"
 LANCZOS = "LANCZOS"
 """Filters, by their names in Pillow."""
+_PNG = "image/png"
+_JPEG = "image/jpeg"
+_MEDIA_TYPES = {"PNG": _PNG, "JPEG": _JPEG}
+"""Media types of the formats that every program reads."""
+_JPEG_QUALITY = 90
+_ORIENTATION = 274
+"""Number of the EXIF field that says how a camera was held."""
+_UPRIGHT = 1
 
 
 class PictureError(EngineError):
@@ -215,3 +223,50 @@ def fit(pixels: Pixels, canvas: Size, resample: str) -> Pixels:
     top = (canvas[1] - size[1]) // 2
     out[top : top + size[1], left : left + size[0]] = resized
     return out
+
+
+def fit_file(
+    data: bytes, longest_side: int, max_bytes: int, name: str = "picture"
+) -> tuple[bytes, str]:
+    """Return a picture's file for another program: PNG or JPEG, upright, with at most these pixels
+    along a side, and its media type. A file that is like that already is returned as it is.
+
+    Args:
+        data: Content of the file.
+        longest_side: Limit on width and height.
+        max_bytes: Limit on a file that is returned as it is. Of new PNG files, those above a
+            quarter of it become JPEG.
+        name: Name for messages.
+
+    Raises:
+        PictureError: It cannot be read.
+    """
+    size = read_size(data, name)
+    with _reported(printable(name)):
+        from PIL import Image
+
+        image: Image.Image
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            media_type = _MEDIA_TYPES.get(image.format or "", "")
+            is_upright = _is_upright(image)
+    is_small = max(size) <= longest_side and len(data) <= max_bytes
+    if media_type and is_upright and is_small:
+        return data, media_type
+
+    image = Image.fromarray(decode(data, name))
+    image.thumbnail((longest_side, longest_side), Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    if media_type == _JPEG or file.tell() > max_bytes // 4:
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=_JPEG_QUALITY)
+        return file.getvalue(), _JPEG
+    return file.getvalue(), _PNG
+
+
+def _is_upright(image: Image) -> bool:
+    """Whether a picture needs no turning; EXIF data that cannot be read say nothing."""
+    try:
+        return bool(image.getexif().get(_ORIENTATION, _UPRIGHT) == _UPRIGHT)
+    except Exception:
+        return True

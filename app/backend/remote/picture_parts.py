@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from app.conversations.pictures import MARK, Picture, with_attached, with_marks
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from engine.errors import EngineError
+from engine.vision import pixels
 
 LONGEST_SIDES = {"low": 768, "usual": 1536, "high": 3072}
 """Most pixels of a side, by the setting ``pictures.detail``."""
@@ -22,11 +22,6 @@ MAX_REQUEST_BYTES = 14 << 20
 """Limit on the files of all pictures of a request. In base64 they are a third larger; servers often
 take bodies of 20 MB."""
 _MAX_CACHED_BYTES = 32 << 20
-_JPEG_QUALITY = 90
-_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg"}
-"""Types of files that every server reads."""
-_EXIF_ORIENTATION = 274
-_UPRIGHT = 1
 
 
 class PictureParts:
@@ -71,7 +66,9 @@ class PictureParts:
         url = self._urls.get(key)
         if url is None:
             try:
-                content, media_type = fitted(picture.data, LONGEST_SIDES[detail], picture.name)
+                content, media_type = pixels.fit_file(
+                    picture.data, LONGEST_SIDES[detail], MAX_PICTURE_BYTES, picture.name
+                )
             except EngineError as error:
                 raise Refusal(str(error), exit_codes.BAD_DATA) from None
             url = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
@@ -109,41 +106,3 @@ def _parts(
             parts.append({"type": "text", "text": note})
         parts.append({"type": "text", "text": text_after})
     return [part for part in parts if part["type"] != "text" or part["text"]]
-
-
-def fitted(data: bytes, longest_side: int, name: str) -> tuple[bytes, str]:
-    """Return a picture's file as PNG or JPEG with at most these pixels along a side, upright, and
-    its media type. A file that is like that already is returned as it is.
-
-    Raises:
-        PictureError: It cannot be read.
-    """
-    from engine.vision import pixels
-
-    size = pixels.read_size(data, name)
-    from PIL import Image
-
-    with Image.open(io.BytesIO(data)) as image:
-        media_type = _TYPES.get(image.format or "", "")
-        is_upright = _is_upright(image)
-    is_small = max(size) <= longest_side and len(data) <= MAX_PICTURE_BYTES
-    if media_type and is_upright and is_small:
-        return data, media_type
-
-    picture = Image.fromarray(pixels.decode(data, name))
-    picture.thumbnail((longest_side, longest_side), Image.Resampling.LANCZOS)
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    if media_type == "image/jpeg" or file.tell() > MAX_PICTURE_BYTES // 4:
-        file = io.BytesIO()
-        picture.save(file, "JPEG", quality=_JPEG_QUALITY)
-        return file.getvalue(), "image/jpeg"
-    return file.getvalue(), "image/png"
-
-
-def _is_upright(image: Any) -> bool:
-    """Whether a picture needs no turning; EXIF data that cannot be read say nothing."""
-    try:
-        return bool(image.getexif().get(_EXIF_ORIENTATION, _UPRIGHT) == _UPRIGHT)
-    except Exception:
-        return True

@@ -12,12 +12,13 @@ import pytest
 from PIL import Image
 
 from app.backend.remote import picture_parts
-from app.backend.remote.picture_parts import PictureParts, fitted
+from app.backend.remote.picture_parts import MAX_PICTURE_BYTES, PictureParts
 from app.conversations.conversation import USER, PromptMessage
 from app.conversations.pictures import MARK, Picture
 from app.documents.pictures import read_picture_text
 from app.session.events import GenerationFailed
 from engine.errors import EngineError
+from engine.vision.pixels import fit_file
 from tests.app.backend.remote.raw_api import answering, http, stream
 from tests.app.backend.remote.talking import talking, text_of
 from tests.app.server.tiny_server import N_CTX, tiny_server
@@ -99,7 +100,7 @@ def test_a_server_that_refuses_pictures_gets_advice() -> None:
 def test_large_and_unusual_files_are_converted(
     content: bytes, media_type: str, size: tuple[int, int]
 ) -> None:
-    result, result_type = fitted(content, 1536, "a")
+    result, result_type = fit_file(content, 1536, MAX_PICTURE_BYTES, "a")
     assert result_type == media_type
     with Image.open(io.BytesIO(result)) as picture:
         assert (picture.size, picture.mode) == (size, "RGB")
@@ -108,7 +109,7 @@ def test_large_and_unusual_files_are_converted(
 def test_photos_are_sent_upright() -> None:
     exif = Image.Exif()
     exif[274] = 6
-    result, media_type = fitted(saved(image(), "JPEG", exif=exif), 1536, "a")
+    result, media_type = fit_file(saved(image(), "JPEG", exif=exif), 1536, MAX_PICTURE_BYTES, "a")
     assert media_type == "image/jpeg"
     with Image.open(io.BytesIO(result)) as picture:
         assert picture.size == (60, 90)
@@ -143,7 +144,7 @@ def test_the_oldest_pictures_are_left_out_of_large_requests(
 def test_broken_files_and_bombs_are_refused() -> None:
     for content in (b"", b"no picture", CAT[:40], saved(Image.new("1", (20_000, 20_000)))):
         with pytest.raises(EngineError, match=r"^a\.png: "):
-            fitted(content, 1536, "a.png")
+            fit_file(content, 1536, MAX_PICTURE_BYTES, "a.png")
 
 
 @pytest.mark.slow
