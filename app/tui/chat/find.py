@@ -91,9 +91,10 @@ class FindText:
         self._bar.show_count(search.count_line)
 
     def _scroll_to(self, view: MessageView, number: int, n_waits: int = 0) -> None:
-        """Scroll until a place of a message is in sight, once the message is laid out."""
+        """Scroll until a place of a message is in sight, once it and the line are laid out."""
         transcript = self._core.transcript
-        if not view.size.height and n_waits < _MOST_WAITS:
+        has_sizes = view.size.height and self._bar is not None and self._bar.size.height
+        if not has_sizes and n_waits < _MOST_WAITS:
             again = partial(self._scroll_to, view, number, n_waits + 1)
             transcript.call_after_refresh(again)
             return
