@@ -1,4 +1,4 @@
-"""Personas: system prompts from ``.md`` and ``.txt`` files in the user's directory.
+"""Personas: system prompts from ``.md`` and ``.txt`` files, three of the program and the user's own.
 
 A file may begin with
 generation parameters between two lines ``---``, such as ``temperature: 0.3``.
@@ -31,7 +31,7 @@ _HEAD = re.compile(
 
 
 def persona_names() -> list[str]:
-    """Return the sorted names of all personas; empty if there is no directory."""
+    """Return the sorted names of all personas."""
     return sorted(_files())
 
 
@@ -51,14 +51,10 @@ def load_persona(name: str) -> Persona:
     files = _files()
     if name not in files:
         matches = difflib.get_close_matches(name, files, n=1, cutoff=0.5)
-        if files:
-            known_text = clean_line(f"known: {', '.join(files)}", 200)
-        else:
-            known_text = how_to_add()
         if matches:
             hint = f"nearest: {matches[0]}"
         else:
-            hint = known_text
+            hint = clean_line(f"known: {', '.join(files)}", 200)
         raise Refusal(f"there is no persona {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
     text = read_system_file(files[name])
     head = _HEAD.match(text)
@@ -83,7 +79,7 @@ def save_persona(name: str, persona: Persona) -> str:
     """
     directory = paths.personas_dir()
     if directory is None:
-        raise Refusal(how_to_add())
+        raise Refusal("there is no home directory for personas")
     if not re.fullmatch(r"\w[\w .-]{0,59}", name):
         raise Refusal(
             f"{clean_line(name, 60)!r} cannot be a persona's name "
@@ -106,14 +102,6 @@ def save_persona(name: str, persona: Persona) -> str:
     return f"Saved. /persona {name} starts a chat with it"
 
 
-def how_to_add() -> str:
-    """Return how to add a persona."""
-    directory = paths.personas_dir()
-    if directory:
-        return f"put NAME.md or NAME.txt into {directory}"
-    return "there is no home directory for personas"
-
-
 def read_system_file(path: Path) -> str:
     """Return the cleaned text of a system prompt file.
 
@@ -129,5 +117,8 @@ def read_system_file(path: Path) -> str:
 
 
 def _files() -> dict[str, Path]:
-    """Return the files of personas by name."""
-    return text_files(paths.personas_dir(), "personas are not read")
+    """Return the files of personas by name; the user's file with the same name replaces one of the
+    program."""
+    bundled_files = text_files(paths.bundled("config") / "personas", "personas are not read")
+    own_files = text_files(paths.personas_dir(), "your personas are not read")
+    return dict(sorted({**bundled_files, **own_files}.items()))

@@ -26,7 +26,7 @@ from app.machine.tuning.threads_in_use import (
     parse_threads,
 )
 from app.program import state
-from app.program.personas import Persona, how_to_add, load_persona, persona_names, save_persona
+from app.program.personas import Persona, load_persona, persona_names, save_persona
 from app.program.refusals import Refusal
 from app.program.settings import AUTO, Source
 from app.session.adapters import OFF, adapters_named, described
@@ -285,9 +285,7 @@ def _listed_personas(name: str) -> str:
     if name:
         active = f"this conversation began with persona {name}; "
     names = ", ".join(persona_names())
-    if names:
-        return f"{active}personas: {names} (/persona NAME uses one, /persona save NAME saves yours)"
-    return f"{active}there are no personas yet ({how_to_add()}, or: /persona save NAME)"
+    return f"{active}personas: {names} (/persona NAME uses one, /persona save NAME saves yours)"
 
 
 def choose_tools(engine_thread: EngineThread, argument: str) -> str:

@@ -187,12 +187,12 @@ def test_a_persona_starts_a_conversation(
 ) -> None:
     directory = paths.personas_dir()
     assert directory is not None
-    assert "there are no personas yet" in talk("/persona")
+    assert "personas: plain, reviewer, translator" in talk("/persona")
     directory.mkdir(parents=True)
     (directory / "pirate.md").write_text("Talk like a pirate.", encoding="utf-8")
     err = talk("/persona", "/persona no one", "/persona pirate", "first")
     assert "personas: pirate" in err
-    assert "there is no persona 'no one' (known: pirate)" in err
+    assert "there is no persona 'no one' (known: pirate, plain, reviewer, translator)" in err
     assert cache_text(script).startswith("Talk like a pirate.first")
 
 

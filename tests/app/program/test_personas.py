@@ -10,6 +10,8 @@ from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from tests.app.chat_driver import chatting
 
+BUNDLED = ["plain", "reviewer", "translator"]
+
 
 @pytest.fixture
 def directory() -> Path:
@@ -23,7 +25,7 @@ def directory() -> Path:
 
 
 def test_personas_are_the_text_files_of_the_directory(directory: Path):
-    assert persona_names() == ["pirate", "teacher"]
+    assert persona_names() == ["pirate", *BUNDLED[:2], "teacher", *BUNDLED[2:]]
     assert load_persona("pirate").system == "You are a pirate.␛[31m"
 
 
@@ -77,16 +79,25 @@ def test_command_line_options_win_over_a_personas_parameters(directory: Path):
         arguments.apply(arguments.parse(["--persona", "hot"]), built_in_settings())
 
 
-def test_without_a_directory_there_are_no_personas():
-    assert persona_names() == []
-    with pytest.raises(Refusal, match=r"put NAME\.md or NAME\.txt into"):
+def test_without_a_directory_there_are_those_of_the_program():
+    assert persona_names() == BUNDLED
+    for name in BUNDLED:
+        persona = load_persona(name)
+        assert 50 < len(persona.system) < 250, "small models follow short prompts"
+        assert 0 < persona.parameters["temperature"] <= 0.3
+    with pytest.raises(Refusal, match="known: plain, reviewer, translator"):
         load_persona("pirate")
+
+
+def test_a_file_of_the_user_replaces_one_of_the_program(directory: Path):
+    (directory / "plain.txt").write_text("Be plain.")
+    assert load_persona("plain") == Persona("Be plain.")
 
 
 def test_a_persona_without_a_home_directory_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(paths, "personas_dir", lambda: None)
     with pytest.raises(Refusal, match="there is no home directory"):
-        load_persona("pirate")
+        personas.save_persona("pirate", Persona("You are a pirate."))
 
 
 @pytest.mark.parametrize("name", ["pirat", "../../etc/passwd", "pirate.md", "x\x1by"])
@@ -143,7 +154,7 @@ async def test_a_persona_starts_a_new_chat_and_a_preset_is_saved(directory: Path
     (directory / "hot.md").write_text("---\ntop_k: 5\ntemperature: 199\n---\nx\n", encoding="utf-8")
     async with chatting() as driver:
         await driver.say("/persona")
-        assert "pirate, teacher" in await driver.note("personas: ")
+        assert "pirate, plain, reviewer, teacher" in await driver.note("personas: ")
         await driver.say("/persona teacher")
         await driver.note("persona teacher: You teach.")
         await driver.until(lambda: "persona teacher" in driver.screen_text().splitlines()[0])
@@ -151,7 +162,9 @@ async def test_a_persona_starts_a_new_chat_and_a_preset_is_saved(directory: Path
         await driver.say("/persona techer")
         await driver.note("there is no persona 'techer' (nearest: teacher)")
         await driver.say("/preset nosuch")
-        await driver.note("there is no persona 'nosuch' (known: cool, hot, pirate, teacher)")
+        await driver.note(
+            "there is no persona 'nosuch' (known: cool, hot, pirate, plain, reviewer, teacher, translator)"
+        )
         titles = {command.title for command in driver.app.get_system_commands(driver.chat)}
         assert {"Persona: pirate", "Persona: teacher"} <= titles
         await driver.say("/preset cool")
