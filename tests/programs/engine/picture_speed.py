@@ -1,0 +1,210 @@
+"""``python -m tests.programs.engine.picture_speed FILE... [--python PATH --model FILE...]``: times
+of encoders of pictures, and of llama.cpp's libmtmd by turns.
+
+FILE is an mmproj file. PATH is the Python of an environment with llama-cpp-python 0.3.36; each
+encoder needs a text model that is as wide as its rows, whose weights do not matter. Engines and
+sizes take turns in random order. A line has the median of each, seconds on the clock and of the
+processor, and how many times as long libmtmd takes.
+
+With text models, the rate of the encoder is also compared with that at which our engine reads a
+prompt of as many tokens with that model: multiplications with matrices and of attention per second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from engine import Crew, Model, PictureEncoder
+from engine.models.__init__ import expected_tensors
+from engine.vision.mmproj import read_mmproj
+from engine.vision.rows import HIGH, PreparedPicture
+
+PEER = Path(__file__).with_name("picture_speed_peer.py")
+SIZES = "512x512", "1024x1024"
+OURS = "ours"
+THEIRS = "libmtmd"
+Times = tuple[int, float, float]
+"""Rows, seconds on the clock, and seconds of the processor."""
+
+
+class Ours:
+    """Encoder of this process, as the chat uses it."""
+
+    def __init__(self, path: Path, n_threads: int) -> None:
+        self._crew = Crew()
+        self.encoder = PictureEncoder.open(path, self._crew, n_threads)
+        self.time(64, 64)
+
+    def prepare(self, width: int, height: int) -> PreparedPicture:
+        """Return a picture of noise."""
+        pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+        return self.encoder.prepare(pixels, HIGH)
+
+    def time(self, width: int, height: int) -> Times:
+        """Resize and encode a picture."""
+        pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+        start = time.perf_counter()
+        start_cpu = time.process_time()
+        prepared = self.encoder.prepare(pixels, HIGH)
+        self.encoder.encode(prepared)
+        wall = time.perf_counter() - start
+        return prepared.n_rows, wall, time.process_time() - start_cpu
+
+    def close(self) -> None:
+        """Close the encoder and its threads."""
+        self.encoder.close()
+        self._crew.close()
+
+
+class Theirs:
+    """libmtmd in a process of its own."""
+
+    def __init__(self, python: str, mmproj: Path, model: Path, n_threads: int) -> None:
+        self._process = subprocess.Popen(
+            [python, str(PEER), str(mmproj), str(model), str(n_threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if self._read() != "ready":
+            raise SystemExit(f"libmtmd does not open {mmproj} with {model}")
+
+    def _read(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+    def time(self, width: int, height: int) -> Times:
+        """Resize and encode a picture."""
+        assert self._process.stdin
+        print(width, height, file=self._process.stdin, flush=True)
+        n_rows, wall, cpu = self._read().split()
+        return int(n_rows), float(wall), float(cpu)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.wait()
+
+
+@contextmanager
+def _engines(
+    options: argparse.Namespace, path: Path, model: Path | None
+) -> Iterator[dict[str, Ours | Theirs]]:
+    engines: dict[str, Ours | Theirs] = {OURS: Ours(path, options.threads)}
+    if options.python and model is not None:
+        engines[THEIRS] = Theirs(options.python, path, model, options.threads)
+    try:
+        yield engines
+    finally:
+        for engine in engines.values():
+            engine.close()
+
+
+def _measure(engines: dict[str, Ours | Theirs], sizes: list[str], n_rounds: int) -> None:
+    """Time all engines and sizes by turns, and print a line for each size."""
+    runs = [(name, size) for name in engines for size in sizes] * n_rounds
+    random.shuffle(runs)
+    results: dict[tuple[str, str], list[Times]] = {}
+    for name, size in runs:
+        width, height = map(int, size.split("x"))
+        results.setdefault((name, size), []).append(engines[name].time(width, height))
+    for size in sizes:
+        words = [f"  {size:10}"]
+        medians = {}
+        for name in engines:
+            times = results[name, size]
+            medians[name] = [statistics.median(run[k] for run in times) for k in (1, 2)]
+            wall, cpu = medians[name]
+            words.append(f"{name} {times[0][0]} rows {wall:.2f} s, processor {cpu:.2f} s;")
+        if THEIRS in medians:
+            pairs = zip(medians[THEIRS], medians[OURS], strict=True)
+            words.append("libmtmd takes {:.2f} and {:.2f} times as long".format(
+                *(theirs / ours for theirs, ours in pairs)
+            ))  # fmt: skip
+        print(*words, flush=True)
+
+
+def _text_rate(path: Path, n_tokens: int, n_threads: int, n_rounds: int) -> float:
+    """Return multiplications per processor second of a prompt."""
+    model = Model.open(path, threads=n_threads)
+    config = model.config
+    tensors = model.weights.tensors
+    specs = expected_tensors(config)
+    n_weights = sum(
+        tensor.n_rows * tensor.n_cols
+        for name, tensor in tensors.items()
+        if name.startswith("blk.") and len(specs[name].shape) == 2 and tensor.n_rows > 1
+    )
+    pairs = sum(
+        layer.attention.n_heads * layer.attention.key_dim * n_tokens**2
+        for layer in config.layers
+        if layer.attention is not None
+    )
+    session = model.session(n_ctx=n_tokens + 64)
+    ids = [int(token) for token in np.random.default_rng(0).integers(100, 1000, n_tokens)]
+    seconds = []
+    for _ in range(n_rounds + 1):
+        session.truncate(0)
+        start = time.process_time()
+        session.feed(ids)
+        seconds.append(time.process_time() - start)
+    model.close()
+    return float(n_weights * n_tokens + pairs) / statistics.median(seconds[1:])
+
+
+def _compare_with_text(options: argparse.Namespace, path: Path, model: Path) -> None:
+    """Print the rates of the encoder and of its text model for 512 x 512."""
+    ours = Ours(path, options.threads)
+    prepared = ours.prepare(512, 512)
+    seconds = [ours.time(512, 512)[2] for _ in range(options.rounds)]
+    rate = ours.encoder.products(prepared) / statistics.median(seconds)
+    n_patches = prepared.n_rows * ours.encoder.config.merge**2
+    ours.close()
+    text_rate = _text_rate(model, n_patches, options.threads, options.rounds)
+    print(
+        f"  {rate / 1e9:.0f} billion multiplications per processor second; {model.stem} with a "
+        f"prompt of {n_patches} tokens {text_rate / 1e9:.0f}: {rate / text_rate:.2f} of it",
+        flush=True,
+    )
+
+
+def main() -> int:
+    """Print times."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--python", help="Python with llama-cpp-python")
+    parser.add_argument("--model", nargs="*", type=Path, default=[], help="text models")
+    parser.add_argument("--sizes", nargs="*", default=SIZES)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--text", action="store_true", help="compare with prompts, too")
+    options = parser.parse_args()
+    models = {}
+    for path in options.model:
+        model = Model.open(path, threads=1)
+        models[model.config.dim] = path
+        model.close()
+    for path in options.files:
+        file = read_mmproj(path)
+        model_path = models.get(file.config.text_width)
+        file.close()
+        print(path.stem, flush=True)
+        with _engines(options, path, model_path) as engines:
+            _measure(engines, list(options.sizes), options.rounds)
+        if options.text and model_path is not None:
+            _compare_with_text(options, path, model_path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
