@@ -36,7 +36,10 @@ class IdleWork:
         """Whether the piece should end at once."""
         self.name = ""
         """Name of the piece on a screen; "" if it has a status of its own."""
+        self.picture = ""
+        """Digest of the file that the encoder reads in the piece; "" while it reads none."""
         self._session: Any = None
+        self._finishes_picture = False
 
     def begin(self, name: str = "") -> bool:
         """Announce a piece before it is queued; return False if another one has not ended."""
@@ -44,14 +47,21 @@ class IdleWork:
             return False
         self.is_pending = True
         self.name = name
+        self.picture = ""
         self.is_dropped = False
         return True
 
-    def drop(self) -> None:
-        """End the piece, whether it is queued or running."""
+    def drop(self, text: str = "") -> None:
+        """End the piece, whether it is queued or running.
+
+        Args:
+            text: message that is sent now. If the encoder reads one of its pictures, it finishes
+                that first.
+        """
         with self._lock:
             self.is_dropped = True
-            if self._session is not None:
+            self._finishes_picture = bool(self.picture) and self.picture in text
+            if self._session is not None and not self._finishes_picture:
                 self._session.cancel()
 
     def drop_again(self) -> None:
@@ -59,7 +69,7 @@ class IdleWork:
 
         A session forgets a cancel that comes just before it computes.
         """
-        if self.is_dropped:
+        if self.is_dropped and not (self._finishes_picture and self.picture):
             self.drop()
 
     @contextmanager

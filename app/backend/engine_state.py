@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from app.backend.picture_costs import PictureCosts
 from app.backend.status import EngineStatus
 from app.machine.sensors.records import EngineFigures
 from app.machine.sensors.tuning_conditions import Conditions
@@ -48,5 +49,7 @@ class EngineState:
     """The running or last measurement of the energy per token; None before the first."""
     advise: Callable[[ThinkingMode], Advice] = _no_advice
     """Returns the sampling that the makers of the open model recommend."""
+    picture_costs: PictureCosts | None = None
+    """Costs of pictures; None if the open model cannot see."""
     state_trouble: str = ""
     """Reason why the state of the KV cache is not saved; empty if it is."""

@@ -115,6 +115,7 @@ class EngineThread:
     def cancel(self) -> None:
         """Stop the running request, or the next one if none runs."""
         self.inbox.stop_requested.set()
+        self.inbox.idle_work.drop()
         running = self._outbox.running
         if running is not None:
             running.work.cancel()
@@ -144,7 +145,11 @@ class EngineThread:
 
     def reply(self, request: Request) -> bool:
         """Answer a request."""
-        return self._request(lambda backend: backend.reply(request), self._report_failed_turn)
+        work = partial(
+            self._backends.call, lambda backend: backend.reply(request), self._report_failed_turn
+        )
+        text = request.messages[-1].text if request.messages else ""
+        return self._submit(work, text=text)
 
     def compare(self, place: Path, request: Request, back: Opening) -> bool:
         """Answer a request with another model, and open the present one again."""
@@ -250,14 +255,19 @@ class EngineThread:
         return self._submit(partial(self._backends.call, call, on_error))
 
     def _submit(
-        self, work: Callable[[], object], is_stoppable: bool = True, limit: int | None = None
+        self,
+        work: Callable[[], object],
+        is_stoppable: bool = True,
+        limit: int | None = None,
+        text: str = "",
     ) -> bool:
         """Queue work and end idle work.
 
         Args:
+            text: as in ``IdleWork.drop``.
             is_stoppable: whether the user can stop the work; an earlier stop does not apply to it.
         """
-        self.inbox.idle_work.drop()
+        self.inbox.idle_work.drop(text)
         if is_stoppable:
             self.inbox.stop_requested.clear()
         try:

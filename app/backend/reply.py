@@ -54,6 +54,8 @@ class ReplyMeter:
         self.guess_saved_s: float | None = None
         """Seconds that guesses saved, negative if they cost time; None if that is unknown."""
         self.prefill_s = 0.0
+        self.encode_s = 0.0
+        """Seconds of these in which the encoder read pictures."""
         self.finish_reason = ""
         """Reason: "stop", "length", "context", "cancelled", "repeats", "error"; empty while the
         reply is written."""
@@ -86,10 +88,16 @@ class ReplyMeter:
 
     @property
     def prefill_tps(self) -> float:
-        """Prompt tokens read per second; 0 if none were read."""
-        if self.prefill_s > 0:
-            return self.read_tokens / self.prefill_s
+        """Prompt tokens read per second, without the encoder's time; 0 if none were read."""
+        reading_s = self.reading_s
+        if reading_s > 0:
+            return self.read_tokens / reading_s
         return 0.0
+
+    @property
+    def reading_s(self) -> float:
+        """Seconds of reading the prompt, without the encoder's time."""
+        return max(0.0, self.prefill_s - self.encode_s)
 
     @property
     def decode_tps(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from app.backend.picture_costs import EncodingProgress
 from app.backend.reply import ReplyMeter
 from app.text.record import record
 
@@ -44,6 +45,8 @@ class EngineStatus:
     """Time at which the activity began, on the clock of the engine thread."""
     meter: ReplyMeter | None = None
     """Measurements of the running reply, or of the last one; None if there is none."""
+    encoding: EncodingProgress | None = None
+    """Picture that the encoder reads; None if it reads none."""
     usual_prefill_tps: float = 0.0
     """Prompt tokens per second in earlier turns; 0 if unknown."""
     threads: int = 0

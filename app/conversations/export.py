@@ -16,6 +16,7 @@ from app.conversations.branches import other_branches
 from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role
 from app.conversations.mark_rows import Marks
 from app.conversations.reply_lines import sources_line, thinking_summary, whole_footer
+from app.documents.pictures import REFERENCE_START, with_names
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from engine.machine.files import safe_flags
@@ -87,7 +88,10 @@ def _message_lines(
                 "",
             ]
             lines += [f"*{thinking_summary(message.thinking)}*", ""]
-        lines += [f"*{MISSING}*" if message.is_missing else message.text, ""]
+        text = message.text
+        if message.role is Role.USER and REFERENCE_START in text:
+            text = with_names(text)
+        lines += [f"*{MISSING}*" if message.is_missing else text, ""]
         if message.figures is not None or message.ending is not Ending.COMPLETE:
             footer = whole_footer(message.figures, message.ending, is_edited=message.is_edited)
             if names_models and message.model:

@@ -59,7 +59,8 @@ def with_attached(text: str, pictures: tuple[Picture, ...]) -> tuple[str, tuple[
             pieces.append(f"[{reference.name}: this picture is no longer here]\n")
             continue
         pieces.append(MARK)
-        attached.append(Picture(content, reference.name, reference.digest))
+        picture = Picture(content, reference.name, reference.digest, reference.detail)
+        attached.append(picture)
     pieces.append(text[start:].replace(MARK, ""))
     return "".join(pieces), tuple(attached)
 

@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,9 +31,13 @@ MAX_DISK_BYTES = 1 << 30
 """Limit on the files on disk; those used longest ago are deleted."""
 REFERENCE_START = "[picture "
 """Beginning of each reference to a picture in the text of a message."""
-_REFERENCE = re.compile(re.escape(REFERENCE_START) + r"(\d{1,6}) x (\d{1,6}) ([0-9a-f]{64})\]")
+_REFERENCE = re.compile(
+    re.escape(REFERENCE_START)
+    + r"(?P<width>\d{1,6}) x (?P<height>\d{1,6}) "
+    + r"(?:(?P<detail>low|usual|high) )?(?P<digest>[0-9a-f]{64})\]"
+)
 _ATTACHED = re.compile(
-    r"(?:^|(?<=\s))([^\n]{1,200}):\n```\n" + _REFERENCE.pattern + r"\n```(?:\s+|$)"
+    r"(?:^|(?<=\s))(?P<name>[^\n]{1,200}):\n```\n" + _REFERENCE.pattern + r"\n```(?:\s+|$)"
 )
 _LEAST_TOKENS = 64
 _MOST_TOKENS = 1024
@@ -52,14 +56,50 @@ class PictureReference:
     """Name of the file."""
     digest: str
     """Hash of the file's content."""
+    width: int
+    """Width of the file in pixels."""
+    height: int
+    detail: str
+    """Size at which the picture is read, as in the setting ``pictures.detail``; "" for that of the
+    setting."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the file in pixels."""
+        return self.width, self.height
 
 
 def size_of(text: str) -> tuple[int, int] | None:
     """Return width and height of the picture that a text refers to; None if it is another text."""
     match = _REFERENCE.fullmatch(text)
     if match:
-        return int(match[1]), int(match[2])
+        return int(match["width"]), int(match["height"])
     return None
+
+
+def with_detail(text: str, detail: str) -> str:
+    """Return a text in which all pictures are read at a detail."""
+    if REFERENCE_START not in text:
+        return text
+    return _REFERENCE.sub(
+        lambda match: _reference(match["width"], match["height"], detail, match["digest"]), text
+    )
+
+
+def with_names(message: str) -> str:
+    """Return the text of a message for people: with names and sizes of its pictures."""
+    pieces = []
+    start = 0
+    for reference in references_in(message):
+        pieces.append(message[start : reference.start])
+        size = f"{reference.width} x {reference.height} pixels"
+        pieces.append(f"*Picture: {reference.name}, {size}*\n\n")
+        start = reference.end
+    return "".join(pieces) + message[start:]
+
+
+def _reference(width: int | str, height: int | str, detail: str, digest: str) -> str:
+    return f"{REFERENCE_START}{width} x {height} {f'{detail} ' if detail else ''}{digest}]"
 
 
 def about_tokens(size: tuple[int, int]) -> int:
@@ -77,7 +117,15 @@ def about_tokens_in(message: str) -> int:
 def references_in(message: str) -> Iterator[PictureReference]:
     """Yield the pictures attached to a message, in order."""
     for match in _ATTACHED.finditer(message):
-        yield PictureReference(match.start(), match.end(), match[1], match[4])
+        yield PictureReference(
+            match.start(),
+            match.end(),
+            match["name"],
+            match["digest"],
+            int(match["width"]),
+            int(match["height"]),
+            match["detail"] or "",
+        )
 
 
 def digest_of(content: bytes) -> str:
@@ -93,6 +141,12 @@ class PictureFiles:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._contents: OrderedDict[str, bytes] = OrderedDict()
+        self._protected: frozenset[str] = frozenset()
+        """Digests of pictures that stay on disk."""
+
+    def protect(self, digests: Iterable[str]) -> None:
+        """Keep the pictures of the open conversation on disk, and no longer those of another."""
+        self._protected = frozenset(digests)
 
     def add(self, content: bytes) -> str:
         """Keep the content of a file in memory; returns its digest."""
@@ -133,24 +187,26 @@ class PictureFiles:
                 content = self.find(reference.digest)
                 if content is not None and not path.exists():
                     replace_file(path, content, durable=False)
-            _delete_oldest(directory)
+            _delete_oldest(directory, self._protected)
 
 
 PICTURES = PictureFiles()
 """Pictures of this process."""
 
 
-def _delete_oldest(directory: Path) -> None:
-    """Delete the pictures used longest ago beyond the limit."""
+def _delete_oldest(directory: Path, protected: Collection[str]) -> None:
+    """Delete the pictures used longest ago beyond the limit, except the protected ones."""
     files = [
-        (entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(directory)
+        (entry.stat().st_mtime, entry.stat().st_size, entry.name, entry.path)
+        for entry in os.scandir(directory)
     ]
-    excess_bytes = sum(n_bytes for _, n_bytes, _ in files) - MAX_DISK_BYTES
-    for _, n_bytes, path in sorted(files):
+    excess_bytes = sum(n_bytes for _, n_bytes, _, _ in files) - MAX_DISK_BYTES
+    for _, n_bytes, name, path in sorted(files):
         if excess_bytes <= 0:
             break
-        os.unlink(path)
-        excess_bytes -= n_bytes
+        if name not in protected:
+            os.unlink(path)
+            excess_bytes -= n_bytes
 
 
 def read_picture_text(path: Path) -> str:
@@ -159,12 +215,22 @@ def read_picture_text(path: Path) -> str:
     Raises:
         Refusal: it cannot be read.
     """
-    from engine.vision.pixels import decode, read_bytes
+    from engine.vision.pixels import read_bytes
 
     try:
-        content = read_bytes(path)
-        height, width, _ = decode(content, path.name).shape
+        return picture_text(read_bytes(path), path.name)
     except EngineError as error:
         folder = f"{clean_line(str(path.parent), 200)}/" if path.parent.name else ""
         raise Refusal(f"{folder}{error}") from None
-    return f"{REFERENCE_START}{width} x {height} {PICTURES.add(content)}]"
+
+
+def picture_text(content: bytes, name: str) -> str:
+    """Keep the content of a picture's file; returns its reference.
+
+    Raises:
+        EngineError: it cannot be decoded.
+    """
+    from engine.vision.pixels import decode
+
+    height, width, _ = decode(content, name).shape
+    return _reference(width, height, "", PICTURES.add(content))

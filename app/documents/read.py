@@ -116,14 +116,23 @@ class ReadDocuments:
     is_stopped: bool = False
     """Whether the user stopped the reading."""
 
-    def with_earlier(self, earlier: Sequence[Document], ratio: float = 1.0) -> tuple[Document, ...]:
+    def with_earlier(
+        self,
+        earlier: Sequence[Document],
+        ratio: float = 1.0,
+        picture_tokens: Callable[[str], int] | None = None,
+    ) -> tuple[Document, ...]:
         """Return earlier documents and these, each file once.
 
         Args:
             ratio: ``tokens_ratio`` of the open model.
+            picture_tokens: returns the tokens of a picture, given its reference; None for an
+                estimate for all models.
         """
         return _named(
-            {document.path: document.text for document in (*earlier, *self.documents)}, ratio
+            {document.path: document.text for document in (*earlier, *self.documents)},
+            ratio,
+            picture_tokens,
         )
 
 
@@ -184,6 +193,18 @@ def described(names: Iterable[str]) -> str:
     if n_more > 0:
         descriptions[_MOST_DESCRIBED:] = [f"{n_more} more"]
     return ", ".join(descriptions)
+
+
+def pictures_named(names: Iterable[str]) -> list[str]:
+    """Return the text for a message of each picture that a draft names; others are left out."""
+    texts = []
+    for name in names:
+        path = _real_path(name)
+        if path is None or path.suffix.lower() not in pictures.SUFFIXES or not path.is_file():
+            continue
+        with suppress(Refusal):
+            texts.append(attached(path.name, pictures.read_picture_text(path)))
+    return texts
 
 
 class ReadingStopped(Exception):
@@ -299,7 +320,11 @@ def _shorten(troubles: list[str]) -> None:
         troubles[_MOST_LINES:] = [f"... and {n_more} more cannot be read"]
 
 
-def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
+def _named(
+    texts: dict[Path, str],
+    ratio: float = 1.0,
+    picture_tokens: Callable[[str], int] | None = None,
+) -> tuple[Document, ...]:
     """Name each document by its file, with its folder if another file has the same name.
 
     Names and order do not depend on the path to the files, so saved states fit again.
@@ -317,6 +342,8 @@ def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
         picture_size = pictures.size_of(text)
         if picture_size is not None:
             n_tokens = pictures.about_tokens(picture_size)
+            if picture_tokens is not None:
+                n_tokens = picture_tokens(text)
         else:
             n_tokens = round(ratio * about_tokens(text))
         documents.append(Document(name, path, text, n_tokens))
@@ -349,6 +376,12 @@ def _real_path(name: str) -> Path | None:
     with suppress(OSError, ValueError):
         return Path(os.path.realpath(os.path.expanduser(_existing(name))))
     return None
+
+
+def is_file(name: str) -> bool:
+    """Return whether a name after an @ leads to a file."""
+    path = _real_path(name)
+    return path is not None and path.is_file()
 
 
 def _existing(name: str) -> str:

@@ -146,6 +146,8 @@ class PictureSettings:
     """
     detail: str = _setting(choices=("low", "usual", "high"))
     """Size at which models read pictures: larger ones take longer and more of the context."""
+    preview: str = _setting(choices=("on", "off"))
+    """Whether the chat shows small previews of pictures."""
 
 
 @record

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 _ADVICE_BY_WORDS = (
     ("undo rewind", "/edit changes your last message, and /branch shows what was there before"),
     ("summarize", "/compact lets the model summarize the oldest turns and read that instead"),
-    ("image img picture", "/read photo.jpg or @photo.jpg attaches a picture, for models that see"),
+    ("image img", "/read photo.jpg or @photo.jpg attaches a picture, for models that see"),
     ("audio voice speak speech", "Jalopy reads and writes text, and reads pictures"),
     ("login logout account", "Jalopy needs no account: the model runs on this machine"),
     ("web url fetch browse", "Jalopy reads no web pages. /tools lists tools, also of your servers"),
@@ -33,7 +33,6 @@ _ADVICE_BY_WORDS = (
     ("agents agent plan", "Jalopy answers messages; /tools on lets models call tools"),
     ("multiline newline", "ctrl+j begins a new line; ctrl+g opens your editor"),
     ("vim emacs", "ctrl+g opens your editor; keymap.toml changes keys (jalopy help settings)"),
-    ("paste", "Paste with your terminal's key; long text is folded"),
     ("format", "/schema FILE makes replies follow a JSON schema"),
     ("nohistory", "/private saves nothing of a conversation; prompt_history in /settings is the "
      "list of messages"),

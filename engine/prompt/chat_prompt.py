@@ -279,13 +279,18 @@ class ChatPrompt:
             TemplateError: the template cannot render the conversation.
         """
         end_of_words = 1 + max(text.rfind(space) for space in " \t\n")
+        for match in _PICTURE.finditer(text):
+            end_of_words = max(end_of_words, match.end())
         stable = text[: max(end_of_words, len(text) - _LONGEST_WORD_CHARS)].rstrip()
         ids = self._ids_with(stable or "?")
         longer_ids = self._ids_with(stable + _ANY_CONTINUATION)
         n_shared = next(
             (i for i, (a, b) in enumerate(zip(ids, longer_ids, strict=False)) if a != b), len(ids)
         )
-        return longer_ids[: max(0, n_shared - UNCERTAIN_TOKENS)]
+        n_certain = max(0, n_shared - UNCERTAIN_TOKENS)
+        while n_certain < n_shared and longer_ids[n_certain] < 0:  # rows of a picture
+            n_certain += 1
+        return longer_ids[:n_certain]
 
     def _ids_with(self, text: str) -> list[int]:
         """Return the ids of the conversation with one more user message."""

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import numpy as np
 from engine.errors import BrokenModelError, EngineError, ModelChangedError, printable
 from engine.machine import level, processor
 from engine.vision import layers, pixels
+from engine.vision.cost import CostModel
 from engine.vision.family import Frame
 from engine.vision.finding import mmproj_problem
 from engine.vision.mmproj import MmprojFile, read_mmproj
@@ -54,6 +56,7 @@ class PictureEncoder:
         family: Functions of its family.
         path: Path of the file.
         taps: Numbers of the layers whose results become further embeddings.
+        costs: Costs of pictures by their sizes.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class PictureEncoder:
         self._n_threads = n_threads
         self._shown_name = file.gguf.shown_name
         self.taps = self.family.taps(self.config, file.gguf.tensors)
+        self.costs = CostModel(self.config, self.family, len(self.taps))
         self._fingerprint = _fingerprint(file, is_exact)
         self._weights: EncoderWeights | None = None
         self._stages: tuple[EncoderStage, EncoderStage] | None = None
@@ -201,18 +205,12 @@ class PictureEncoder:
 
     def products(self, picture: PreparedPicture) -> int:
         """Return the approximate number of multiplications that a picture takes."""
-        return sum(self._products(part.grid.n) for part in picture.parts)
+        return sum(self.costs.products(part.grid.n) for part in picture.parts)
 
-    def _products(self, n_cells: int) -> int:
-        config = self.config
-        n = n_cells * config.merge**2
-        n_matrices = 2 + self.family.has_gates
-        feed_forward = n_matrices * config.dim * config.hidden_dim
-        per_patch = 4 * config.dim**2 + feed_forward + 2 * n * config.dim
-        patches = 3 * config.patch**2 * config.dim
-        cell_width = self.family.cell_width(config)
-        head = cell_width * (cell_width + config.text_width) * (1 + len(self.taps))
-        return n * (config.n_layers * per_patch + patches) + n_cells * head
+    @property
+    def products_per_second(self) -> float:
+        """Multiplications per second of the last picture; 0 before the first."""
+        return self._products_per_second
 
     def expected_seconds(self, picture: PreparedPicture) -> float:
         """Return about how long ``encode`` will take, from a small picture that is encoded now, or
@@ -232,8 +230,8 @@ class PictureEncoder:
         """Compute the rows of a prepared picture.
 
         Args:
-            progress: Called with the share that is done, 0 to 1: at once, and after every layer.
-                It may raise ``Cancelled``.
+            progress: Called with the share that is done, 0 to 1: at once, after every tensor that
+                is opened, and after every layer. It may raise ``Cancelled``.
 
         Raises:
             Cancelled: The crew was told to stop.
@@ -242,9 +240,11 @@ class PictureEncoder:
         """
         if self._file.gguf.changed():
             raise ModelChangedError(f"{self._shown_name}: was changed on disk (open it again)")
+        on_tensor: Callable[[], object] = bool
         if progress is not None:
-            progress(0.0)
-        self._opened_weights()
+            on_tensor = partial(progress, 0.0)
+        on_tensor()
+        self._opened_weights(on_tensor)
         began = time.perf_counter()
         n_parts = len(picture.parts)
         rows = []
@@ -296,13 +296,13 @@ class PictureEncoder:
                 f"damaged (download it again)"
             )
 
-    def _opened_weights(self) -> EncoderWeights:
+    def _opened_weights(self, on_tensor: Callable[[], object] = bool) -> EncoderWeights:
         if self._weights is None:
             with np.errstate(all="ignore"):
-                self._weights = self._open_weights()
+                self._weights = self._open_weights(on_tensor)
         return self._weights
 
-    def _open_weights(self) -> EncoderWeights:
+    def _open_weights(self, on_tensor: Callable[[], object]) -> EncoderWeights:
         file = self._file
         config = self.config
         weights = EncoderWeights(file.gguf, file.expected)
@@ -317,6 +317,7 @@ class PictureEncoder:
             for name, tensor in list(weights.tensors.items()):
                 if tensor.n_rows > 1 and layers.is_product(file.expected[name]):
                     weights.quantise(name)
+                    on_tensor()
         layers.split_fused(config, weights)
         return weights
 

@@ -28,6 +28,8 @@ FORMATS = "PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"
 MAX_FILE_BYTES = 100 << 20
 MAX_PIXELS = 100_000_000
 MAX_SIDE = 65_500
+_SMALL_FACTOR = 4
+"""Multiple of a small size at which a JPEG file is decoded for it."""
 BILINEAR = "BILINEAR"
 BICUBIC = "BICUBIC"
 LANCZOS = "LANCZOS"
@@ -121,6 +123,28 @@ def read_size(data: bytes, name: str = "picture") -> Size:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             _check_size(image.size, name)
             return image.size
+
+
+def small(data: bytes, size: Size) -> Pixels:
+    """Return a picture at a small size, turned and put over white like ``decode``; its aspect is
+    the caller's. JPEG files are decoded at a fraction of their size.
+
+    Raises:
+        PictureError: It is no picture of ``FORMATS``, broken, or too large.
+    """
+    name = "picture"
+    _check_file_size(len(data), name)
+    with _reported(name):
+        from PIL import Image, ImageOps
+
+        image: Image.Image
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            _check_size(image.size, name)
+            longest = _SMALL_FACTOR * max(size)
+            image.draft("RGB", (longest, longest))
+            image.load()
+            _check_size(image.size, name)
+            return stretch(_over_white(_turned(image, ImageOps)), size, BILINEAR)
 
 
 @contextmanager

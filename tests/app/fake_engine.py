@@ -13,6 +13,7 @@ numba, and numpy only for logits.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ from engine.prompt.tools.formats import format_of
 from engine.sampling.guessing import GuessCosts, GuessTally
 from engine.sampling.logprobs import TokenLogprobs
 from engine.tokenizer.infill_marks import InfillMarks
+from engine.vision.cost import PictureCost
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
 _MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": USER}
@@ -173,6 +175,8 @@ class Script:
     """Texts that end a reply."""
     control: frozenset[str] = frozenset()
     """Pieces that are control tokens: their text is left out unless it is asked for."""
+    sees: bool = False
+    """Whether the model has an encoder for pictures, which takes a second."""
     has_template: bool = True
     calls_like: str = "<tool_call>"
     """A text in the template that tells how the model calls tools; "" for no tools."""
@@ -302,6 +306,50 @@ class FakeTokenizer:
         return SimpleNamespace(push=push, flush=lambda: "", is_within_character=False)
 
 
+@dataclass(frozen=True)
+class FakePicture:
+    """A picture that is prepared."""
+
+    digest: str
+
+
+class FakeEncoder:
+    """An encoder whose tokens are squares of 32 pixels, with twice the side for each detail."""
+
+    path = Path("mmproj.gguf")
+    config = "fake"
+
+    def __init__(self) -> None:
+        self.costs = self
+
+    def cost(self, size: tuple[int, int], detail: str) -> PictureCost:
+        """Return the cost of a picture."""
+        side = 2 ** (("low", "usual", "high").index(detail) - 1)
+        width, height = (max(32, round(n * side / 32) * 32) for n in size)
+        n_tokens = width * height // 1024
+        return PictureCost((width, height), 1, n_tokens, n_tokens * 10**9)
+
+    def products(self, picture: FakePicture) -> int:
+        """Return the multiplications of a picture."""
+        return 10**9
+
+    def prepare_bytes(self, data: bytes, detail: str, name: str) -> FakePicture:
+        """Prepare a picture."""
+        return FakePicture(f"{hashlib.sha256(data).hexdigest()}{detail}")
+
+
+class FakePictures:
+    """Pictures of a model that sees; each is a word of its prompt."""
+
+    def __init__(self) -> None:
+        self.encoder = FakeEncoder()
+        self.on_progress: Callable[[FakePicture, float], None] | None = None
+
+    def prompt_ids(self, picture: FakePicture) -> tuple[int, ...]:
+        """Return no ids: the name of a picture is its token."""
+        return ()
+
+
 class FakeChat:
     """A conversation with one marker token per message, appended to and never re-tokenised."""
 
@@ -313,6 +361,7 @@ class FakeChat:
         self.stops = script.stops
         self.thinking = ThinkingMode()
         self.tools: Sequence[Any] = ()
+        self.pictures: dict[str, tuple[int, ...]] = {}
         self.messages: list[Message] = []
         self._ids: list[list[int]] = []
 
@@ -444,7 +493,7 @@ class FakeModel:
         attention = Attention(8, 4, 32, 32, Rope(10000.0, 32, neighbours=True), 32**-0.5)
         layers = (Layer(attention, Dense(172)),) * 2
         self.config = ModelConfig("llama", 64, layers, 1e-5, 2048, self.tokenizer.vocab_size)
-        self.pictures = SimpleNamespace(encoder=None)
+        self.pictures = FakePictures() if script.sees else SimpleNamespace(encoder=None)
         self.weights_mode = "mmap"
         self.threads = 2
         self.prefill_threads = 2

@@ -13,10 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
+from PIL import Image
+from textual.events import Paste
 
 from app.conversations.mark_rows import Marks, put_marks
 from app.conversations.store import Store
@@ -36,6 +40,7 @@ from app.tui.screens.question import (
 from app.tui.speed.watch import PerformanceView, PerformanceWatch
 from app.tui.widgets.call_question import CallQuestion
 from app.tui.widgets.message_view import ToolView
+from app.tui.widgets.picture_preview import PicturePreview, PreviewRow
 from app.tui.widgets.reply_body import ReplyBody
 from engine.prompt.tools.calls import ToolCall
 from tests.app import chat_driver, scripted_models
@@ -383,6 +388,37 @@ async def asked_about_file(driver: Driver) -> None:
     await driver.shows("todo.txt")
 
 
+async def with_picture(driver: Driver) -> None:
+    """Drop a picture of a red disc on blue ground into the message."""
+    y, x = np.mgrid[:48, :64]
+    pixels = np.full((48, 64, 3), (20, 40, 160), np.uint8)
+    pixels[(x - 32) ** 2 + (y - 24) ** 2 < 324] = 220, 40, 30
+    with TemporaryDirectory() as directory:
+        path = Path(directory, "disc.png")
+        Image.fromarray(pixels).save(path)
+        driver.prompt.post_message(Paste(str(path)))
+        await driver.shows("disc.png: 64 x 48")
+    await shown_pixels(driver)
+
+
+async def shown_pixels(driver: Driver) -> None:
+    """Wait for the pixels of all previews."""
+    await driver.until(
+        lambda: all(preview.has_pixels for preview in driver.chat.query(PicturePreview)),
+        "the pixels",
+    )
+
+
+async def with_sent_picture(driver: Driver) -> None:
+    """Ask about a picture."""
+    await with_picture(driver)
+    await driver.pilot.press(*"Who?", "enter")
+    await driver.shows("you ")
+    await driver.shows("there")
+    await driver.until(lambda: driver.chat.query(PreviewRow), "the preview")
+    await shown_pixels(driver)
+
+
 async def asked_about_branch(driver: Driver) -> None:
     """Ask to delete a branch."""
     question = "Delete this branch < 1/2 > from message 1, with the 3 messages after it?"
@@ -569,6 +605,8 @@ SCENES: dict[str, Scene] = {
         after(priced, press("enter", sees="background"), press("escape", sees="show the download")),
         "ModelsScreen",
     ),
+    "picture": Scene(with_picture, script=lambda: Script(sees=True)),
+    "picture-sent": Scene(with_sent_picture, script=lambda: Script(sees=True), settings=SPOKEN),
     "question": Scene(after(talk, asked_about_call)),
     "tools": Scene(
         after(

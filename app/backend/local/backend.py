@@ -15,6 +15,7 @@ from app.backend.local import engine_access
 from app.backend.local.context_room import NoRoomError
 from app.backend.local.earlier_texts import EarlierTexts
 from app.backend.local.model import LocalModel, TurnPrompt
+from app.backend.local.picture_reading import PictureReading
 from app.backend.local.read_ahead import ReadAhead
 from app.backend.local.saved_states import SavedStates
 from app.backend.local.titles import write_title
@@ -60,6 +61,8 @@ class LoadedModel:
     states: SavedStates
     ahead: ReadAhead
     earlier: EarlierTexts
+    pictures: PictureReading | None
+    """None if the model cannot see."""
 
 
 class LocalBackend:
@@ -302,11 +305,14 @@ class LocalBackend:
             link.has_other_work,
             seconds_to_read=partial(self._usual_seconds_to_read, measures),
         )
-        ahead = ReadAhead(link, local, states)
+        pictures = None
+        if model.pictures.encoder is not None:
+            pictures = PictureReading(link, self._history, model, local.pictures)
+        ahead = ReadAhead(link, local, states, pictures)
         earlier = EarlierTexts(
             link, options.settings, model.tokenizer, session, link.has_other_work
         )
-        return LoadedModel(path, local, measures, tuning, states, ahead, earlier)
+        return LoadedModel(path, local, measures, tuning, states, ahead, earlier, pictures)
 
     def unload(self) -> None:
         """Close the model, if one is open."""
@@ -433,14 +439,19 @@ class LocalBackend:
         """Prefill the beginning of a prompt and save the state; an error does not close the
         model."""
         local = opened.local
+        if opened.pictures is not None:
+            opened.pictures.begin()
         try:
             reread = opened.ahead.reread(prompt_beginning(), state)
         except BaseException as error:
             reread = events.ConversationReread(0, 0, 0.0, reason_of(error))
         local.n_tokens = local.session.length
         n_computed = reread.read_tokens - reread.restored_tokens
-        if n_computed >= MIN_RATED_TOKENS and reread.read_s > 0:
-            self._prefill_tps = n_computed / reread.read_s
+        read_s = reread.read_s
+        if opened.pictures is not None:
+            read_s -= opened.pictures.encoded_s
+        if n_computed >= MIN_RATED_TOKENS and read_s > 0:
+            self._prefill_tps = n_computed / read_s
         opened.states.update()
         self.report_free()
         self._link.emit(reread)
@@ -452,6 +463,8 @@ class LocalBackend:
         opened = self._model()
         has_reply = False
         turn = None
+        if opened.pictures is not None:
+            opened.pictures.begin()
         self._adapt(opened, request.options.adapters)
         peers = peer_sessions(opened.local.model, opened.local.session, request.n_answers)
         try:
@@ -571,6 +584,7 @@ class LocalBackend:
                 index,
                 may_call=request.may_call,
                 answer_index=answer_index,
+                pictures=opened.pictures,
             )
         except Cancelled:  # Stopped while the form was compiled.
             self._link.emit(events.PromptStopped())
@@ -648,6 +662,8 @@ class LocalBackend:
         """Report that the thread is free."""
         activity = Activity.NO_MODEL
         if self._opened is not None:
+            if self._opened.pictures is not None:
+                self._opened.pictures.save_speed()
             self._opened.ahead.set_conversation_tokens(self._opened.local.session.length)
             activity = Activity.READY
         self._set_status(EngineStatus(activity, meter=meter))

@@ -88,6 +88,7 @@ class LocalModel:
         n_tokens: tokens of the conversation after the last reply.
         adapters: adapters of the model.
         form_compiler: compiles the forms of replies.
+        pictures: pictures of the conversation.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class LocalModel:
         self._is_fenced = is_starter(model.path)
         self._messages: list[PromptMessage] = []
         """Messages of ``chat``, as requests have them."""
-        self._pictures = PromptPictures(model, chat, settings.pictures.detail)
+        self.pictures = PromptPictures(model, chat, settings.pictures.detail)
         self._has_pictures = False
         """Whether the conversation has pictures that are prepared for the model."""
         self.turn_starts: tuple[int, ...] = ()
@@ -135,8 +136,13 @@ class LocalModel:
         if list(tools) != list(previous):
             self.chat.tokenise_again()
 
-    def set_messages(self, messages: Sequence[PromptMessage]) -> None:
+    def set_messages(
+        self, messages: Sequence[PromptMessage], draft: PromptMessage | None = None
+    ) -> None:
         """Change the conversation to these messages.
+
+        Args:
+            draft: message whose pictures stay prepared.
 
         Raises EngineError: the template refuses a message.
         """
@@ -144,8 +150,10 @@ class LocalModel:
         has_own_date = self._is_fenced or self.model.chat_template.names_date
         messages = named_dates(messages, self.settings.date_in_prompt, has_own_date)
         with_pictures = [message for message in messages if message.may_have_pictures]
+        if draft is not None and draft.may_have_pictures:
+            with_pictures.append(draft)
         if with_pictures or self._has_pictures:
-            self._pictures.forget_others(with_pictures)
+            self.pictures.forget_others(with_pictures)
             self._has_pictures = bool(with_pictures)
         n_same = self.n_shared(messages)
         if n_same:
@@ -155,7 +163,7 @@ class LocalModel:
             chat.start(messages[0].text if n_same else None)
         self._messages = list(messages[:n_same])
         for message in messages[n_same:]:
-            self._add(message)
+            self._add(message, is_last=message is messages[-1])
             self._messages.append(message)
 
     @property
@@ -173,12 +181,12 @@ class LocalModel:
         self._messages = []
         self.chat.start(None)
 
-    def _add(self, message: PromptMessage) -> None:
+    def _add(self, message: PromptMessage, is_last: bool = True) -> None:
         chat = self.chat
         if message.role == USER:
             text = message.text
             if message.may_have_pictures:
-                text = self._pictures.placed(message)
+                text = self.pictures.placed(message, is_last)
             chat.add_unrendered(text)
         elif message.role == TOOL:
             chat.add_results(message.results)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.conversations.conversation import USER, PromptMessage
 from app.conversations.pictures import MARK, Picture, with_attached, with_marks
-from app.documents.pictures import references_in
+from app.documents.pictures import PICTURES, references_in
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
@@ -19,6 +19,20 @@ if TYPE_CHECKING:
     from engine import Model
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.vision.rows import PreparedPicture
+
+
+def _without_attached(message: PromptMessage) -> str:
+    """Return the text of a message for a model that cannot see the pictures it refers to."""
+    pieces: list[str] = []
+    start = 0
+    for reference in references_in(message.text):
+        pieces.append(message.text[start : reference.start])
+        pieces.append(f"[{reference.name}: a picture, which this model cannot see]\n")
+        start = reference.end
+    return "".join(pieces) + message.text[start:]
+
+
+_NAME_CHARS = 40
 
 
 class PictureRefusal(Refusal):
@@ -40,13 +54,22 @@ class PromptPictures:
         self._prepared: dict[tuple[str, str], PreparedPicture] = {}
         """Resized pictures by the digests of their files and their details; the engine knows them
         as long as they are here."""
+        self._files: dict[str, tuple[str, str]] = {}
+        """Names and digests of their files by the digests of the resized pictures."""
 
-    def placed(self, message: PromptMessage) -> str:
+    def placed(self, message: PromptMessage, is_last: bool = True) -> str:
         """Return the text of a message with the names of its pictures in place of their marks.
+
+        Args:
+            is_last: whether no message follows. Pictures of earlier ones are left out for a model
+                that cannot see.
 
         Raises:
             PictureRefusal: the model reads no pictures, or one of these cannot be read.
         """
+        is_blind = self._model.pictures.encoder is None
+        if is_blind and not is_last and not message.pictures:
+            return _without_attached(message)
         text, attached = with_attached(message.text, message.pictures)
         texts = with_marks(text, len(attached)).split(MARK)
         names = [self._name_of(picture) for picture in attached]
@@ -59,13 +82,18 @@ class PromptPictures:
             (picture.digest, picture.detail) for message in messages for picture in message.pictures
         }
         keys |= {
-            (reference.digest, "")
+            (reference.digest, reference.detail)
             for message in messages
             if message.role == USER
             for reference in references_in(message.text)
         }
+        PICTURES.protect(digest for digest, _ in keys)
         for key in self._prepared.keys() - keys:
-            del self._prepared[key]
+            self._files.pop(self._prepared.pop(key).digest, None)
+
+    def file_of(self, digest: str) -> tuple[str, str]:
+        """Return the name and the digest of a picture's file, by the digest of its pixels."""
+        return self._files.get(digest, ("the picture", ""))
 
     def _name_of(self, picture: Picture) -> str:
         pictures = self._model.pictures
@@ -84,6 +112,8 @@ class PromptPictures:
             except EngineError as error:
                 raise PictureRefusal(str(error), exit_codes.BAD_DATA) from None
             self._prepared[key] = prepared
+            name = clean_line(picture.name, _NAME_CHARS)
+            self._files[prepared.digest] = name, picture.digest
         name = picture_name(prepared.digest)
         self._chat.pictures[name] = pictures.prompt_ids(prepared)
         return name

@@ -7,6 +7,7 @@ template differ.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from engine.errors import Cancelled
 if TYPE_CHECKING:
     from app.backend.engine_link import EngineLink
     from app.backend.local.model import LocalModel
+    from app.backend.local.picture_reading import PictureReading
     from app.backend.local.saved_states import SavedStates
     from app.backend.protocol import DocumentToRead
     from app.session.request import Request
@@ -38,11 +40,18 @@ counted."""
 class ReadAhead:
     """Counts and prefills for one open model."""
 
-    def __init__(self, link: EngineLink, local: LocalModel, states: SavedStates) -> None:
+    def __init__(
+        self,
+        link: EngineLink,
+        local: LocalModel,
+        states: SavedStates,
+        pictures: PictureReading | None = None,
+    ) -> None:
         self._link = link
         self._local = local
         self._session = local.session
         self._states = states
+        self._pictures = pictures
         self._conversation_tokens = 0
         """Tokens of the conversation itself in the cache."""
         self._slow_chars = MAX_CHARS
@@ -72,10 +81,15 @@ class ReadAhead:
         if self._is_too_slow(last.text, is_settled) or self._is_dropped:
             return
 
+        self._local.set_messages(earlier, draft=last)
+        text = last.text
+        if last.may_have_pictures:
+            if self._pictures is None:  # the model cannot see
+                return
+            text = self._local.pictures.placed(last)
         started_s = self._link.now_s()
-        self._local.set_messages(earlier)
         n_messages = len(chat.messages)
-        ids = chat.add_user(last.text)
+        ids = chat.add_user(text)
         chat.rewind(n_messages)
         # The first count of a model also builds what later ones use, so its time does not matter.
         is_slow = self._link.now_s() - started_s > MAX_COUNT_S and not self._is_first
@@ -86,7 +100,7 @@ class ReadAhead:
 
         is_too_slow = self._is_too_slow(last.text, is_settled)
         if is_read and len(ids) < session.n_ctx and not is_too_slow and not self._is_dropped:
-            opening = chat.opening_ids(last.text)
+            opening = chat.opening_ids(text)
             if is_settled:
                 self._states.restore(opening)
             self._read(draft, opening, ids)
@@ -108,13 +122,24 @@ class ReadAhead:
             return
         self._conversation_tokens = min(self._conversation_tokens, n_shared)
         self._link.update_status(activity=Activity.READING_AHEAD)
+        pictures = self._pictures
+        on_progress: Callable[[], object] = bool
+        if pictures is not None:
+            pictures.begin()
+            on_progress = pictures.end_picture
         try:
-            result = self._link.inbox.idle_work.prefill(session, opening)
+            result = self._link.inbox.idle_work.prefill(session, opening, on_progress)
             if result is None:
                 self._report(draft, ids)
             else:
-                self._report(draft, ids, result.fed, result.seconds)
+                read_s = result.seconds
+                if pictures is not None:
+                    read_s = max(0.0, read_s - pictures.encoded_s)
+                self._report(draft, ids, result.fed, read_s)
         finally:
+            if pictures is not None:
+                pictures.end_picture()
+                pictures.save_speed()
             self._link.update_status(activity=Activity.READY)
 
     def _report(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.backend.engine_link import EngineLink, WrittenReply
 from app.backend.local.model import LocalModel, ReplyPrefix, TurnPrompt
+from app.backend.local.picture_reading import PictureReading
 from app.backend.options import ChatOptions
 from app.backend.reply_text import ReplyEmitter
 from app.backend.status import Activity
@@ -80,6 +81,7 @@ class LocalTurn:
         on_progress: called after every token and every block of the prompt.
         call_splitter: takes tool calls out of the answer; None if the model has no tools.
         may_call: whether the reply may call tools; otherwise its calls are left out.
+        pictures: follows the encoder; None if the model's pictures are not followed.
         index: index among several replies that are written together; None if there is only one.
         session: session that computes; None for the model's own.
         answer_index: index under which the reply is reported if it is written next to others; None
@@ -103,6 +105,7 @@ class LocalTurn:
         session: Session | None = None,
         may_call: bool = True,
         answer_index: int | None = None,
+        pictures: PictureReading | None = None,
     ) -> None:
         self.prompt = prompt
         self.session_options = session_options
@@ -111,6 +114,7 @@ class LocalTurn:
         self._link = link
         self._local = local
         self._on_progress = on_progress
+        self._pictures = pictures
         self._call_splitter = call_splitter
         self._may_call = may_call and call_splitter is not None
         self._answer_index = index if answer_index is None else answer_index
@@ -240,6 +244,9 @@ class LocalTurn:
             raise Cancelled("stopped while the form of the answer was compiled")
 
     def _on_prefill_progress(self, done: int, total: int) -> None:
+        if self._pictures is not None:
+            self.meter.encode_s = self._pictures.encoded_s
+            self._pictures.end_picture()
         self._report_progress(done=done, total=total, context_used=self._local.session.length)
         self._on_progress()
 

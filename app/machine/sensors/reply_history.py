@@ -41,6 +41,8 @@ T = TypeVar("T")
 VERSION = 2
 READ_GBPS = "read_gbps"
 """Name of the memory bandwidth among the rates. Others are named like "decode_gbps Q4_K"."""
+ENCODE_GOPS = "encode_gops"
+"""Name of the rate of an encoder for pictures, in 10^9 multiplications per second."""
 MOST_KEYS = 32
 """Limit on models and settings; those used longest ago are dropped."""
 MOST_REPLIES = 50
@@ -52,7 +54,7 @@ _WEIGHTS_MODES = ("mmap", "huge")
 _MAX_FILE_BYTES = 1 << 19
 _KEY = re.compile(r"[0-9a-f]{16}\.\d{1,4}")
 _MODEL_KEY = re.compile(r"[0-9a-f]{16}")
-_RATE = re.compile(r"read_gbps|(decode_gbps|prefill_gops) [A-Z0-9_]{1,12}")
+_RATE = re.compile(r"read_gbps|encode_gops|(decode_gbps|prefill_gops) [A-Z0-9_]{1,12}")
 _LARGEST = 1e9
 _LAST_UNIX_S = 32e9
 """Latest time that calendars can show safely."""

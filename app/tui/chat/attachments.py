@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from asyncio import wrap_future
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from app.conversations.conversation import Conversation
@@ -17,6 +16,7 @@ from app.text import figures
 from app.tui.chat.core import ChatCore
 from app.tui.chat.draft import Draft, files_end
 from app.tui.chat.draft_cost import PromptEstimator
+from app.tui.chat.draft_pictures import DraftPictures
 from app.tui.screens import make_screen
 from app.tui.widgets.message_view import Note
 
@@ -45,9 +45,10 @@ class Attachments:
     documents along.
     """
 
-    def __init__(self, core: ChatCore, estimator: PromptEstimator) -> None:
+    def __init__(self, core: ChatCore, estimator: PromptEstimator, pictures: DraftPictures) -> None:
         self._core = core
         self._estimator = estimator
+        self._pictures = pictures
         self._readings: tuple[_FileReading, ...] = ()
         """Files that are being read now."""
         self._for_sent_message: Sequence[FileText] = ()
@@ -75,6 +76,13 @@ class Attachments:
         reading = await self._read_files(names)
         documents = self._announce(reading)
         if reading.documents:
+            self._attach(documents, has_sent)
+
+    def attach_picture(self, picture: Document, has_sent: bool) -> None:
+        """Attach a picture that is read already."""
+        reading = ReadDocuments((picture,))
+        documents = self._announce(reading)
+        if documents:
             self._attach(documents, has_sent)
 
     def attach_document(self, document: Document, has_sent: bool) -> None:
@@ -139,8 +147,11 @@ class Attachments:
 
     # ---- files of a message that is being sent
 
-    async def add_to(self, draft: Draft) -> Draft:
-        """Return a message with the files that it names and those that were attached for it."""
+    async def add_to(self, draft: Draft) -> Draft | None:
+        """Return a message with the files that it names and those that were attached for it; None
+        if it has pictures and the model cannot see."""
+        if draft.may_have_pictures and self._pictures.refuses(draft):
+            return None
         files = self._for_sent_message
         self._for_sent_message = ()
         if draft.referred or self._earlier_documents:
@@ -211,13 +222,12 @@ class Attachments:
         """Say what was read; return it with the large documents that were attached before."""
         for trouble in reading.troubles:
             self._core.say(trouble, is_error=True)
-        reading = self._without_unseen(reading)
+        reading = self._pictures.seen(reading)
         self._announcement = None
         self._estimated_text = ""
         documents = self._with_earlier(reading)
         fits_whole = fit(documents, self._n_ctx)
-        has_pictures = any(document.is_picture for document in reading.documents)
-        is_large = n_tokens(documents) >= _ANNOUNCED_TOKENS or has_pictures or not fits_whole
+        is_large = n_tokens(documents) >= _ANNOUNCED_TOKENS or not fits_whole
         if reading.documents and is_large:
             tps = self._estimator.prefill_tps or self._core.engine_thread.status.usual_prefill_tps
             line = self._core.say(announcement(documents, self._n_ctx, tps))
@@ -225,21 +235,6 @@ class Attachments:
             if fits_whole:
                 self._announcement = line
         return documents
-
-    def _without_unseen(self, reading: ReadDocuments) -> ReadDocuments:
-        """Return what was read without pictures if the model cannot see, and say so."""
-        model = self._core.chat_session.model
-        pictures = [document for document in reading.documents if document.is_picture]
-        if model is None or model.sees_pictures or not pictures:
-            return reading
-        reason = (
-            f"{model.name} cannot read pictures: its folder has no mmproj file that fits "
-            f"(/help pictures)"
-        )
-        names = ", ".join(document.name for document in pictures)
-        self._core.say(f"{names}: {reason}", is_error=True)
-        others = tuple(document for document in reading.documents if not document.is_picture)
-        return replace(reading, documents=others)
 
     def show_count(self, event: DraftCounted) -> None:
         """Correct the line about the files once the engine has counted their tokens."""
@@ -279,7 +274,7 @@ class Attachments:
         """Return documents with the earlier large ones, sized in tokens of the open model."""
         model = self._core.chat_session.model
         tokens_ratio = model.tokens_ratio if model is not None else 1.0
-        return reading.with_earlier(self._earlier_documents, tokens_ratio)
+        return reading.with_earlier(self._earlier_documents, tokens_ratio, self._pictures.n_tokens)
 
     @property
     def _earlier_documents(self) -> tuple[Document, ...]:

@@ -43,6 +43,7 @@ from app.tui.chat.completing import Completion, Names, complete_command, complet
 from app.tui.chat.core import HINT_S, ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.draft_cost import DraftCost, PromptEstimator
+from app.tui.chat.draft_pictures import DraftPictures, clipboard_document
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.history import append_history, read_history
 from app.tui.chat.messages import PromptSubmitted, TakeBackRequested
@@ -83,9 +84,10 @@ class Composer(Vertical):
         self._activity_line = activity_line
         self._carry_out = carry_out
         estimator = PromptEstimator()
-        self.attachments = Attachments(core, estimator)
+        self.pictures = DraftPictures(core, lambda: estimator.prefill_tps)
+        self.attachments = Attachments(core, estimator, self.pictures)
         self.shell = ShellCommands(core)
-        self.draft_cost = DraftCost(core, estimator, self._next_text)
+        self.draft_cost = DraftCost(core, estimator, self._next_text, self.pictures.encode_s)
         self.is_started = Event()
         """Set once the engine has started; nothing is sent before."""
         self._sending = Lock()
@@ -114,7 +116,8 @@ class Composer(Vertical):
         prompt.show_completions = suggestions.show
         prompt.carry_out_at_once = self._read_at_once
         prompt.attach_chosen = self.attach
-        yield from (suggestions, self._activity_line, self._editing.line, prompt)
+        lines = (self._activity_line, self._editing.line, self.pictures.line)
+        yield from (suggestions, *lines, prompt)
 
     # ---- sending, one after another
 
@@ -146,8 +149,11 @@ class Composer(Vertical):
         if not _is_command(draft):
             self._n_waiting -= 1
             if not self._editing.is_of_reply:
-                draft = await self.attachments.add_to(draft)
-                may_send = await self.attachments.may_upload(draft)
+                complete = await self.attachments.add_to(draft)
+                may_send = complete is not None
+                if complete is not None:
+                    draft = complete
+                    may_send = await self.attachments.may_upload(draft)
         if may_send:
             await self._send(draft)
         else:
@@ -264,6 +270,12 @@ class Composer(Vertical):
     async def _read(self, names: Sequence[str]) -> None:
         await self.attachments.read(names, has_sent=self._n_waiting > 0)
 
+    async def action_paste(self) -> None:
+        """Attach the picture in the clipboard to the next message."""
+        with self._core.refusals_said():
+            picture = await wrap_future(in_background(clipboard_document, "clipboard"))
+            self.attachments.attach_picture(picture, has_sent=self._n_waiting > 0)
+
     def attach_document(self, document: Document) -> None:
         """Attach a document that was read before to the next message."""
         self.attachments.attach_document(document, has_sent=self._n_waiting > 0)
@@ -299,6 +311,8 @@ class Composer(Vertical):
         if names != self._named_files:
             self._named_files = names
             self.run_worker(self._show_named_files(names), group="files")
+        if prompt.draft.may_have_pictures or self.pictures.line.display:
+            self.pictures.show()
         self.draft_cost.follow_draft()
         self._core.documents.pause()
         self._editing.follow_draft()
@@ -326,6 +340,7 @@ class Composer(Vertical):
             files = await wrap_future(in_background(partial(described, names), "files"))
         if self._named_files == names:
             self._core.prompt.show_files(files)
+            await self.pictures.read_named(names)
 
     def _next_text(self) -> str:
         """Return the next message as it would be sent now; "" for a command or an edit."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from app.documents.passages import FileText
-from app.documents.pictures import size_of
+from app.documents.pictures import REFERENCE_START, size_of
 from app.documents.read import referred, referred_so_far
 from app.text.chips import CHIP, NBSP
 from app.text.glyphs import cut
@@ -65,6 +65,11 @@ class Draft:
             for chip in self.used_folds()
             if chip.startswith(_FILE_CHIP_START)
         )
+
+    @property
+    def may_have_pictures(self) -> bool:
+        """Whether the draft has a picture, or names a file that may be one."""
+        return bool(self.references) or any(REFERENCE_START in text for text in self.folds.values())
 
     def used_folds(self) -> dict[str, str]:
         """Return the folds whose chips are still in the text."""

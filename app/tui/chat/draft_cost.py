@@ -88,8 +88,12 @@ class PromptEstimator:
         self._ready_tokens = ready_tokens
         self._is_exact = True
 
-    def line(self, text: str) -> str:
-        """Return the cost of sending a text, such as "840 tokens, 768 read ahead, about 2 s"."""
+    def line(self, text: str, encode_s: float = 0.0) -> str:
+        """Return the cost of sending a text, such as "840 tokens, 768 read ahead, about 2 s".
+
+        Args:
+            encode_s: seconds in which the encoder reads the pictures of the text.
+        """
         if self._text is None:
             tokens = round(_n_bytes(text) / self.bytes_per_token) + _TEMPLATE_TOKENS
         else:
@@ -104,6 +108,8 @@ class PromptEstimator:
         tps = self.prefill_tps
         if tps:
             seconds = (tokens - ready_tokens) / tps
+            if not ready_tokens:
+                seconds += encode_s
             parts.append("under 1 s" if seconds < 1 else f"about {figures.whole_seconds(seconds)}")
         return ", ".join(parts)
 
@@ -112,16 +118,22 @@ class DraftCost:
     """Cost of the draft at the prompt's edge; the engine reads ahead while the user thinks.
 
     Args:
+        encode_s: returns the seconds in which the encoder reads the draft's pictures.
         next_text: returns the next message as it would be sent now; "" if the prompt is empty or
             has a command or an edit of an earlier message.
     """
 
     def __init__(
-        self, core: ChatCore, estimator: PromptEstimator, next_text: Callable[[], str]
+        self,
+        core: ChatCore,
+        estimator: PromptEstimator,
+        next_text: Callable[[], str],
+        encode_s: Callable[[], float],
     ) -> None:
         self._core = core
         self._estimator = estimator
         self._next_text = next_text
+        self._encode_s = encode_s
         self._timer: Timer | None = None
         self._quiet_ticks = 0
         """Ticks since the draft last changed."""
@@ -151,7 +163,7 @@ class DraftCost:
         self._estimator.forget_text()
         meter = self._core.engine_thread.status.meter
         if meter is not None:
-            self._estimator.learn_read(meter.read_tokens, meter.prefill_s)
+            self._estimator.learn_read(meter.read_tokens, meter.reading_s)
 
     def change_model(self) -> None:
         """Forget the model before."""
@@ -213,7 +225,10 @@ class DraftCost:
     def _show(self, text: str) -> None:
         line = ""
         if text and self._core.chat_session.model is not None:
-            line = self._estimator.line(text)
+            encode_s = 0.0
+            if self._core.prompt.draft.may_have_pictures:
+                encode_s = self._encode_s()
+            line = self._estimator.line(text, encode_s)
         self._core.prompt.show_estimate(line)
 
 

@@ -308,6 +308,8 @@ class EventDisplay:
                 await self._show_model_event(event, outcome)
         if isinstance(event, _FREES_ENGINE):
             self._composer.ask_next()
+        if self._composer.pictures.line.display:
+            self._composer.pictures.show()
         self._core.edge.show_keys()
 
     async def _show_model_event(self, event: Event, outcome: TurnOutcome) -> None:

@@ -204,6 +204,7 @@ class ChatScreen(Screen[None]):
         return (
             self,
             self.composer,
+            self.composer.pictures,
             self.editing,
             self.messages,
             self.conversations,

@@ -12,6 +12,7 @@ from pathlib import Path
 from app.conversations.database import NAME
 from app.conversations.drafts import MOST_DRAFT_BYTES, SavedDraft, save_drafts, take_drafts
 from app.conversations.locks import StoreError
+from app.documents.pictures import PICTURES, REFERENCE_START
 from app.program import notices, paths
 from app.program.background import in_background
 from app.program.small_file import DamagedFileError, read_bounded
@@ -70,6 +71,11 @@ class DraftSaver:
             if is_same and not (newest.drafts and other_roots):
                 return ""
             trouble = store_drafts(newest.drafts, newest.conversation_id or "", root)
+            if root == paths.conversations_dir():
+                texts = [draft.text for draft in newest.drafts]
+                for text in texts:
+                    if REFERENCE_START in text:
+                        PICTURES.save(text)
             self._saved = None if trouble else newest
             if not trouble:
                 for other_root in other_roots:

@@ -309,6 +309,7 @@ TITLES = {
     "serve.pictures": "Folder of pictures",
     "pictures.mmproj": "Encoder for pictures",
     "pictures.detail": "Detail of pictures",
+    "pictures.preview": "Previews of pictures",
 }
 """Titles of settings in the list; the file has other names."""
 

@@ -17,6 +17,7 @@ from textual.widgets import Static
 
 from app.conversations import reply_lines
 from app.conversations.conversation import ChatMessage, Role
+from app.documents.pictures import REFERENCE_START, references_in
 from app.reply.thinking import Thinking
 from app.text.clean_text import screen_text
 from app.tui.bindings import bindings
@@ -25,6 +26,7 @@ from app.tui.chat.messages import MessageBlurred
 from app.tui.chat.text_search import spans_in
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.found_text import FOUND, FOUND_NOW, marked
+from app.tui.widgets.picture_preview import PreviewRow
 
 if TYPE_CHECKING:
     from app.documents.citations import Citation
@@ -331,6 +333,8 @@ class UserView(MessageView):
 
     def __init__(self, text: str, folded: str = "", *others: Widget) -> None:
         self._text_widget = FoundText(classes="user-text")
+        if REFERENCE_START in text:
+            others = (*others, PreviewRow(list(references_in(text))))
         super().__init__(self._text_widget, *others)
         self.text = text
         self.folded = folded

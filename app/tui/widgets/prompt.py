@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partialmethod
+from pathlib import Path
 
 from rich.text import Text
 from textual import events
@@ -17,6 +18,7 @@ from textual.style import Style
 from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
+from app.documents.pictures import SUFFIXES
 from app.documents.read import referred, referred_so_far, split_wanted
 from app.program.prompts import BLANK
 from app.text.clean_text import clean_line, editable_text
@@ -121,7 +123,7 @@ class Prompt(TextArea):
         """Drafts that were submitted, and are not handled yet."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
         """Carries out a command before the next key; returns whether it was such a command."""
-        self.attach_chosen: Callable[[str], object] = lambda path: None
+        self.attach_chosen: Callable[..., object] = lambda *paths: None
         self.takes_commands = True
         """Whether text after a slash is a command; False while a reply is edited."""
         self.completions: Sequence[Completion] = ()
@@ -496,6 +498,8 @@ class Prompt(TextArea):
         if self._search is not None:
             self._end_search()
         text = drafts.without_chips(event.text)
+        if self._attaches(text):
+            return
         self._is_pasting = True
         command = self._dropped_command(text)
         self._insert(self._fold(text) if drafts.is_large(text) and not command else text)
@@ -503,6 +507,16 @@ class Prompt(TextArea):
             self.replace(command, (0, 0), self.document.end, maintain_selection_offset=False)
             self.move_cursor(self.document.end)
         self._is_pasting = False
+
+    def _attaches(self, pasted: str) -> bool:
+        """Attach pictures whose paths are pasted into a message; False for other text."""
+        if not self.takes_commands or _is_command(self.typed):
+            return False
+        files = dropped_files(pasted)
+        if not files or not all(Path(file).suffix.lower() in SUFFIXES for file in files):
+            return False
+        self.attach_chosen(*files)
+        return True
 
     def _dropped_command(self, pasted: str) -> str:
         """Return the command for files that were dropped now and before; "" for other text."""

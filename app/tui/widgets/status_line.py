@@ -8,6 +8,7 @@ from typing import NamedTuple
 from textual.content import Content
 from textual.widgets import Static
 
+from app.backend.picture_costs import EncodingProgress
 from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.page_faults import LEAST_DISK_BYTES_PER_S
 from app.machine.sensors.token_speed import RateHistory
@@ -126,6 +127,8 @@ def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) ->
         if status.total:
             return f"loading {100 * status.done // status.total} %"
         return "loading"
+    if status.encoding is not None:
+        return _encoding_text(status.encoding, now_s, is_short)
     if status.activity is Activity.READING and status.total:
         return _reading_text(status, now_s, is_short)
     return Activity(status.activity).value
@@ -144,6 +147,14 @@ def _reading_text(status: EngineStatus, now_s: float, is_short: bool) -> str:
     if left_s is not None and status.done < status.total:
         text += f" · {about}{figures.whole_seconds(left_s)} left"
     return text
+
+
+def _encoding_text(progress: EncodingProgress, now_s: float, is_short: bool) -> str:
+    text = f"{progress.name} {100 * progress.share:.0f} %"
+    left_s = figures.whole_seconds(progress.seconds_left(now_s))
+    if is_short:
+        return f"{text} · {left_s} left"
+    return f"looking at {text} · about {left_s} left"
 
 
 def activity_word(status: EngineStatus) -> str:
@@ -295,7 +306,8 @@ _WAITING = (Activity.LOADING, Activity.COMPILING, Activity.READING, Activity.CAL
 
 def activity_line(status: EngineStatus, now_s: float, columns: int) -> str:
     """Return the progress of an activity that the user waits for; empty if there is none."""
-    if status.activity not in _WAITING:
+    encoding = status.encoding
+    if status.activity not in _WAITING and encoding is None:
         return ""
     text = activity_text(status, now_s)
     if len(text) > columns - 2:
@@ -303,7 +315,9 @@ def activity_line(status: EngineStatus, now_s: float, columns: int) -> str:
     if status.activity in (Activity.LOADING, Activity.CALLING) and status.step:
         text = f"{text} · {status.step}"
     cells = min(_MOST_BAR_CELLS, columns - len(text) - 4)
-    if status.total and cells >= _LEAST_BAR_CELLS:
+    if encoding is not None and cells >= _LEAST_BAR_CELLS:
+        text += "  " + figures.bar(round(100 * encoding.share), 100, cells)
+    elif status.total and cells >= _LEAST_BAR_CELLS:
         text += "  " + figures.bar(status.done, status.total, cells)
     return text
 

@@ -30,7 +30,7 @@ NEED_THE_SCREEN = {"delete", "fork",
     "get",
     "answers", "doctor", "editor", "models", "place", "documents", "settings", "stats", "strip",
     "theme", "tune", "unfold",
-    "unsend", "find", "outline", "prompt",
+    "unsend", "find", "outline", "prompt", "paste", "detail",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from app.documents import pictures
 from app.documents.passages import for_message
 from app.documents.pictures import PICTURES, PictureFiles, references_in, size_of
 from app.documents.read import read_documents
+from app.documents.thumbnails import fitted, thumbnail
 from app.program import paths
 
 
@@ -104,3 +105,60 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_other_texts_are_no_references(text: str) -> None:
     assert list(references_in(text)) == []
+
+
+def test_a_reference_has_the_detail_of_its_picture(tmp_path: Path) -> None:
+    document = read_documents([str(draw(tmp_path / "cat.png"))]).documents[0]
+    for detail in ("low", "high", ""):
+        text = pictures.with_detail(document.in_message, detail)
+        reference = next(references_in(text))
+        assert (reference.detail, reference.size) == (detail, (40, 30))
+    assert pictures.with_detail("no picture", "low") == "no picture"
+
+
+def test_pictures_of_the_open_conversation_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = []
+    digests = []
+    for level in range(3):
+        path = draw(tmp_path / f"{level}.png", level=level)
+        document = read_documents([str(path)]).documents[0]
+        messages.append(document.in_message)
+        digests.append(next(references_in(document.in_message)).digest)
+    directory = paths.pictures_dir()
+    assert directory is not None
+    files = PictureFiles()
+    for level in range(3):
+        files.add((tmp_path / f"{level}.png").read_bytes())
+    files.save(messages[0])
+    files.save(messages[1])
+    os.utime(directory / digests[0], (1, 1))
+    os.utime(directory / digests[1], (2, 2))
+    files.protect([digests[0]])
+    monkeypatch.setattr(pictures, "MAX_DISK_BYTES", 1)
+    files.save(messages[2])
+    assert {entry.name for entry in directory.iterdir()} == {digests[0]}
+
+
+@pytest.mark.parametrize(
+    ("size", "cells"), [((640, 360), (20, 6)), ((10, 2000), (1, 6)), ((1, 1), (4, 2))]
+)
+def test_thumbnails_keep_the_aspect(size: tuple[int, int], cells: tuple[int, int]) -> None:
+    assert fitted(size, 20, 6) == cells
+
+
+def test_a_thumbnail_has_the_colours_of_its_picture(tmp_path: Path) -> None:
+    path = draw(tmp_path / "cat.jpg", 400, 300, level=77)
+    reference = next(references_in(read_documents([str(path)]).documents[0].in_message))
+    small = thumbnail(reference.digest, 8, 3)
+    assert small is not None
+    assert (small.width, small.height, len(small.pixels)) == (8, 6, 144)
+    assert small.colour(7, 5) == (77, 77, 77)
+    assert thumbnail("0" * 64, 8, 3) is None
+
+
+def test_people_read_names_of_pictures(tmp_path: Path) -> None:
+    document = read_documents([str(draw(tmp_path / "cat.png"))]).documents[0]
+    text = pictures.with_names(f"{document.in_message} Who?")
+    assert text == "*Picture: cat.png, 40 x 30 pixels*\n\nWho?"

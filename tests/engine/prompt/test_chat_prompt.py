@@ -674,3 +674,14 @@ def test_names_of_unknown_pictures_stay_text() -> None:
     chat = chatml()
     ids = chat.add_user(f"a {picture_name('0123456789abcdef')} b")
     assert min(ids) >= 0
+
+
+@pytest.mark.parametrize("after", ["", "\n", "what is it now"])
+def test_a_picture_of_a_beginning_is_whole(after: str) -> None:
+    chat = chatml()
+    name = picture_name("0123456789abcdef")
+    chat.pictures = {name: (-5, -6, -7, -8)}
+    ids = chat.opening_ids(name + after)
+    assert [token for token in ids if token < 0] == [-5, -6, -7, -8]
+    prompt = chat.add_user(name + after)
+    assert prompt[: len(ids)] == ids

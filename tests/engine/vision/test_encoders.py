@@ -161,6 +161,35 @@ def test_details_bound_the_rows(tmp_path: Path, crew: Crew) -> None:
     encoder.close()
 
 
+@pytest.mark.parametrize("name", TINY)
+def test_costs_are_known_before_pixels_are(name: str, tmp_path: Path, crew: Crew) -> None:
+    encoder = PictureEncoder.open(written(TINY[name](), tmp_path), crew, 1)
+    for size in ((640, 360), (97, 301)):
+        for detail in DETAILS:
+            cost = encoder.costs.cost(size, detail)
+            prepared = encoder.prepare(picture(*size), detail)
+            assert (cost.n_parts, cost.n_rows) == (len(prepared.parts), prepared.n_rows)
+            assert cost.products == encoder.products(prepared)
+    encoder.close()
+
+
+def test_opening_weights_can_be_stopped(tmp_path: Path, crew: Crew) -> None:
+    encoder = PictureEncoder.open(written(qwen3vl(), tmp_path), crew, 1)
+    prepared = encoder.prepare(picture(64, 64))
+    shares: list[float] = []
+
+    def stop(share: float) -> None:
+        shares.append(share)
+        if len(shares) == 3:
+            raise Cancelled("stopped")
+
+    with pytest.raises(Cancelled):
+        encoder.encode(prepared, stop)
+    assert shares == [0, 0, 0]
+    assert len(encoder.encode(prepared).rows[0]) == prepared.n_rows
+    encoder.close()
+
+
 def test_progress_and_cancelling(tmp_path: Path, crew: Crew) -> None:
     encoder = PictureEncoder.open(written(qwen3vl(), tmp_path), crew, 2)
     prepared = encoder.prepare(picture(64, 64))
