@@ -563,9 +563,10 @@ class Model:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Memory of sessions and embedder that is not in use yet, which the system counts as
-        available."""
+        """Memory of sessions, embedder and encoder that is not in use yet, which the system counts
+        as available."""
         n_bytes = sum(session.unwritten_bytes for session in list(self._sessions))
+        n_bytes += self.pictures.unused_bytes
         embedder: Embedder | None = self.__dict__.get("embedder")
         if embedder is not None:
             n_bytes += embedder.unwritten_bytes
@@ -599,7 +600,8 @@ class Model:
         """
         is_needed = self._weights.resident_share() < residency.RESIDENT_ENOUGH
         available_bytes = host.available_memory_bytes() if is_needed else None
-        self._weights.fit_into(available_bytes, RESERVE_BYTES + other_bytes)
+        other_bytes += RESERVE_BYTES + self.pictures.unused_bytes
+        self._weights.fit_into(available_bytes, other_bytes)
         if is_needed and (places := self._weights.places_to_read()):
             residency.read_in_order(places, self._report_bytes)
         if self.assistant.assistant is not None:
@@ -667,7 +669,7 @@ class Model:
         for name in names:
             with suppress(MemoryPlanError):  # the type does not suit the model's heads
                 kv_type = kv_type_of(name, self.config)
-                available = host.available_memory_bytes()
+                available = host.available_memory_bytes() - self.pictures.unused_bytes
                 if n_tokens <= self._needs(kv_type, available).largest_context(
                     available - RESERVE_BYTES
                 ):
@@ -691,7 +693,7 @@ class Model:
         default_limit: int = DEFAULT_CONTEXT,
     ) -> int:
         """Check a requested context against the available memory, or choose one."""
-        available = host.available_memory_bytes() - promised_bytes
+        available = host.available_memory_bytes() - promised_bytes - self.pictures.unused_bytes
         needs = self._needs(kv_type, available)
         largest = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:

@@ -58,6 +58,8 @@ class ModelNeeds:
         context_length: trained context in tokens.
         n_layers: number of layers.
         is_estimate: whether it describes a model size, not a file.
+        encoder_bytes: memory that the encoder of pictures needs, which is another file; 0 if there
+            is none.
     """
 
     name: str
@@ -69,6 +71,7 @@ class ModelNeeds:
     context_length: int
     n_layers: int
     is_estimate: bool = False
+    encoder_bytes: int = 0
 
     @property
     def bytes_per_token(self) -> int:
@@ -109,7 +112,8 @@ class Fit:
         weights_bytes: bytes of all tensors that are loaded into memory.
         kv_bytes: bytes of the KV cache for that context.
         own_bytes: bytes of the program and its buffers.
-        needed_bytes: bytes of weights, cache and program together.
+        encoder_bytes: bytes of the encoder of pictures; 0 if there is none.
+        needed_bytes: bytes of weights, cache, program and encoder together.
         largest_ctx: largest context that fits into the available memory, in tokens; 0 if the
             weights do not fit.
         decode_tps: tokens per second with an empty context; None if unknown.
@@ -123,6 +127,7 @@ class Fit:
     weights_bytes: int
     kv_bytes: int
     own_bytes: int
+    encoder_bytes: int
     needed_bytes: int
     largest_ctx: int
     decode_tps: float | None
@@ -182,13 +187,14 @@ def fit(
     """
     n_ctx = n_ctx or default_context(needs)
     kv_bytes = needs.memory.bytes_for(n_ctx)
-    needed = needs.weights_bytes + kv_bytes + RESERVE_BYTES
+    needed = needs.weights_bytes + kv_bytes + RESERVE_BYTES + needs.encoder_bytes
     return Fit(
         verdict=_verdict(needed, memory),
         n_ctx=n_ctx,
         weights_bytes=needs.weights_bytes,
         kv_bytes=kv_bytes,
         own_bytes=RESERVE_BYTES,
+        encoder_bytes=needs.encoder_bytes,
         needed_bytes=needed,
         largest_ctx=largest_context(needs, memory.available_bytes),
         decode_tps=_decode_tps(needs, rates, needs.memory.bytes_moved(0)),
@@ -206,7 +212,7 @@ def default_context(needs: ModelNeeds) -> int:
 def largest_context(needs: ModelNeeds, available_bytes: int) -> int:
     """Return the largest context that fits next to the weights, in tokens; 0 if below
     ``MIN_CONTEXT``."""
-    free = available_bytes - needs.weights_bytes - RESERVE_BYTES
+    free = available_bytes - needs.weights_bytes - needs.encoder_bytes - RESERVE_BYTES
     n_ctx = min(needs.context_length, needs.memory.largest_context(free))
     if n_ctx >= min(MIN_CONTEXT, needs.context_length):
         return n_ctx

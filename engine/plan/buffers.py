@@ -414,6 +414,11 @@ class Buffers:
             self._vectors[key] = Activations(*key)
         return self._vectors[key]
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all vectors."""
+        return sum(vector.n_bytes for vector in self._vectors.values())
+
     def constant(self, name: str, values: np.ndarray[Any, np.dtype[np.float32]]) -> int:
         """Return the address of numbers that never change, written at the first call."""
         if name not in self._constants:

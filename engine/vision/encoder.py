@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import mmap
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +22,9 @@ from engine.vision import layers, pixels
 from engine.vision.cost import CostModel
 from engine.vision.family import Frame
 from engine.vision.finding import mmproj_problem
+from engine.vision.idle import IdleWatch
 from engine.vision.mmproj import MmprojFile, read_mmproj
+from engine.vision.needs import needed_bytes
 from engine.vision.rows import (
     DETAILS,
     LOW,
@@ -43,6 +48,9 @@ DIGEST_VERSION = 2
 
 class PictureEncoder:
     """Encoder of pictures, with its weights and plans. One thread at a time may use it.
+
+    Weights and plans are made when the first picture comes, and released when none came for some
+    minutes or memory is short (``IdleWatch``).
 
     Args:
         file: Checked file, which the encoder closes.
@@ -78,6 +86,8 @@ class PictureEncoder:
         self._stages: tuple[EncoderStage, EncoderStage] | None = None
         self._scratch: Scratch | None = None
         self._products_per_second = 0.0
+        self._in_use = threading.Lock()
+        self._idle_watch = IdleWatch(self.release)
 
     @classmethod
     def open(
@@ -125,16 +135,38 @@ class PictureEncoder:
         if problem := mmproj_problem(self._file, model_name, model):
             raise EngineError(problem)
 
+    @property
+    def needed_bytes(self) -> int:
+        """Memory that it takes to read a picture of the usual detail."""
+        return needed_bytes(self._file)
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory of weights and plans now; 0 if they are released. Any thread may ask."""
+        weights = self._weights
+        n_bytes = 0
+        if weights is not None:
+            n_bytes += weights.copied_bytes + weights.file_bytes
+        for stage in self._stages or ():
+            n_bytes += stage.n_bytes
+        return n_bytes
+
     def close(self) -> None:
         """Release weights and plans and close the file. Closing twice is harmless."""
+        self._idle_watch.close()
         self.release()
         self._file.close()
 
     def release(self) -> None:
-        """Release weights and plans; the next picture reads them again."""
-        self._stages = None
-        self._weights = None
-        self._scratch = None
+        """Release weights and plans; the next picture reads them again. Any thread may call it."""
+        with self._in_use:
+            self._stages = None
+            self._weights = None
+            self._scratch = None
+            gc.collect()  # a plan and the writers of its rows refer to each other
+            file_map = self._file.gguf.map
+            if hasattr(mmap, "MADV_DONTNEED") and not file_map.closed:
+                file_map.madvise(mmap.MADV_DONTNEED)
 
     # ---- preparing
 
@@ -238,6 +270,14 @@ class PictureEncoder:
             BrokenModelError: The encoder computed NaN or infinity.
             ModelChangedError: The file was changed on disk.
         """
+        with self._in_use:
+            rows = self._encode(picture, progress)
+        self._idle_watch.report_use()
+        return rows
+
+    def _encode(
+        self, picture: PreparedPicture, progress: Callable[[float], None] | None
+    ) -> PictureRows:
         if self._file.gguf.changed():
             raise ModelChangedError(f"{self._shown_name}: was changed on disk (open it again)")
         on_tensor: Callable[[], object] = bool

@@ -118,6 +118,13 @@ class KnownPictures:
         if self.encoder is not None:
             self.encoder.close()
 
+    @property
+    def unused_bytes(self) -> int:
+        """Memory that the encoder does not use now and will need for the next picture."""
+        if self.encoder is None:
+            return 0
+        return max(0, self.encoder.needed_bytes - self.encoder.used_bytes)
+
     def add(self, picture: PreparedPicture) -> None:
         """Make a picture known."""
         for ids in ids_of_parts(picture):

@@ -106,11 +106,18 @@ class EncoderStage:
             pieces = self._steps.piece_addresses(capacity // MAX_BLOCK_TOKENS)
         step = self._steps.block.address
         has_cache = config.n_layers > 0 and not self._has_bf16
-        lanes = [Lane(step, *_memory(config, self._attention, capacity, has_cache))]
+        cache, states = _memory(config, self._attention, capacity, has_cache)
+        self._attention_bytes = cache.n_bytes
+        lanes = [Lane(step, cache, states)]
         self.plan = Plan(step, capacity, scratch.words, scratch.n_threads, lanes, pieces)
         self.plan.batch = BLOCK
         compose(self)
         self._table = self.plan.table(compile_kernels(self.plan.kernels()))
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the vectors, and of the keys and values of a layer."""
+        return self.buffers.n_bytes + self._attention_bytes
 
     # ---- running
 
@@ -241,6 +248,7 @@ class EncoderStage:
         n_slots = picture_sizes.padded(self.capacity)
         if self._tiles is None:
             self._tiles = Memory(2 * 2 * n_heads * n_slots * width)
+            self._attention_bytes = self._tiles.n_bytes
         scratch, scratch_bytes = self.plan.scratch
         keys = self._tiles.address
         words = {

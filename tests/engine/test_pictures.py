@@ -324,6 +324,11 @@ def test_a_picture_that_was_cut_is_computed_as_a_whole(qwen3vl: Model) -> None:
     assert (session.next_logits == logits).all()
 
 
+def _stand_in(encode: Callable[..., PictureRows]) -> Any:
+    """Return an encoder that only encodes."""
+    return SimpleNamespace(encode=encode, close=lambda: None, needed_bytes=0, used_bytes=0)
+
+
 def test_rows_come_from_the_encoder_once(qwen3vl: Model) -> None:
     read = picture(qwen3vl, "cat")
     qwen3vl.pictures._rows.clear()
@@ -333,7 +338,7 @@ def test_rows_come_from_the_encoder_once(qwen3vl: Model) -> None:
         calls.append(prepared)
         return read
 
-    qwen3vl.pictures.encoder = SimpleNamespace(encode=encode, close=lambda: None)
+    qwen3vl.pictures.encoder = _stand_in(encode)
     for _ in range(2):
         session = qwen3vl.session(n_ctx=128)
         session.prefill(flat([4, 5, read, 6]))
@@ -414,6 +419,19 @@ def test_progress_of_a_picture_and_stopping_in_it(tmp_path: Path) -> None:
     model.close()
 
 
+def test_memory_of_an_encoder_is_counted_until_it_is_used(tmp_path: Path) -> None:
+    model = _seeing_model(tmp_path)
+    encoder = model.pictures.encoder
+    assert encoder is not None
+    session = model.session(n_ctx=256)
+    assert model.pictures.unused_bytes == encoder.needed_bytes > 0
+    assert model.unwritten_bytes == session.unwritten_bytes + encoder.needed_bytes
+    encoder.encode(encoder.prepare(tiny_mmproj.picture(1500, 1500)))
+    assert model.pictures.unused_bytes == max(0, encoder.needed_bytes - encoder.used_bytes)
+    model.close()
+    assert encoder.used_bytes == 0
+
+
 def test_models_with_large_parts_have_larger_blocks(tmp_path: Path) -> None:
     path = _tiny("gemma3", dim=tiny_mmproj.TEXT_WIDTH, head_dim=16).write(tmp_path / "m.gguf")
     tiny_mmproj.gemma3().write(tmp_path / "mmproj-m.gguf")
@@ -434,7 +452,7 @@ def test_a_stopped_encoder_leaves_what_came_before(qwen3vl: Model) -> None:
     def stop(prepared: PreparedPicture, progress: object) -> PictureRows:
         raise Cancelled("stopped")
 
-    qwen3vl.pictures.encoder = SimpleNamespace(encode=stop, close=lambda: None)
+    qwen3vl.pictures.encoder = _stand_in(stop)
     session = qwen3vl.session(n_ctx=128)
     with pytest.raises(Cancelled):
         session.prefill(flat([4, 5, read, 6]))

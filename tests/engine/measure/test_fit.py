@@ -108,6 +108,17 @@ def test_memory_is_the_sum_of_weights_cache_and_program() -> None:
     assert answer.verdict == "yes"
 
 
+def test_an_encoder_of_pictures_needs_memory_too() -> None:
+    seeing = replace(NEEDS, encoder_bytes=4 * GIB)
+    blind_fit, seeing_fit = (fit.fit(needs, ROOMY, RATES, 4096) for needs in (NEEDS, seeing))
+    assert seeing_fit.needed_bytes == blind_fit.needed_bytes + 4 * GIB
+    assert seeing_fit.encoder_bytes == 4 * GIB
+    available = 12 * GIB
+    largest = fit.largest_context(NEEDS, available)
+    assert fit.largest_context(seeing, available + 4 * GIB) == largest
+    assert fit.largest_context(seeing, available) < largest
+
+
 def test_each_token_reads_and_writes_states_but_not_their_copies() -> None:
     plain, states = (MemoryNeeds(131_072, GIB, state_bytes=n) for n in (0, 50_000_000))
     without_states, with_states = (

@@ -9,7 +9,8 @@ evenly spread over all rows after each other.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 from engine import Crew
 from engine.config import ModelConfig
 from engine.errors import BrokenModelError, Cancelled, EngineError
+from engine.vision import idle
 from engine.vision.encoder import PictureEncoder
 from engine.vision.rows import DETAILS, HIGH, LOW, USUAL, PreparedPicture
 from tests.engine.tiny_gguf import TinyGGUF
@@ -47,6 +49,14 @@ def nmse(rows: Array, expected: Array) -> float:
 
 def written(tiny: TinyGGUF, tmp_path: Path) -> Path:
     return tiny.write(tmp_path / "mmproj.gguf")
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    """Wait for another thread."""
+    end = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def twin_rows(path: Path, prepared: PreparedPicture) -> Array:
@@ -203,6 +213,33 @@ def test_progress_and_cancelling(tmp_path: Path, crew: Crew) -> None:
         encoder.encode(prepared)
     crew.clear_cancel()
     assert len(encoder.encode(prepared).rows[0]) == prepared.n_rows
+    encoder.close()
+
+
+def test_memory_is_released_when_no_picture_comes(
+    tmp_path: Path, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "LOOK_S", 0.01)
+    encoder = PictureEncoder.open(written(qwen3vl(), tmp_path), crew, 1)
+    prepared = encoder.prepare(picture(64, 64))
+    assert encoder.used_bytes == 0
+    expected = encoder.encode(prepared).rows[0]
+    assert encoder.used_bytes > 0
+    monkeypatch.setattr(idle, "IDLE_S", 0.0)
+    wait_until(lambda: encoder.used_bytes == 0)
+    monkeypatch.setattr(idle, "IDLE_S", 300.0)
+    assert (encoder.encode(prepared).rows[0] == expected).all()
+    assert encoder.used_bytes > 0
+    monkeypatch.setattr(idle.host, "available_memory_bytes", lambda: 0)
+    wait_until(lambda: encoder.used_bytes == 0)
+    encoder.close()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_the_needed_memory_is_about_what_is_used(name: str, tmp_path: Path, crew: Crew) -> None:
+    encoder = PictureEncoder.open(written(TINY[name](), tmp_path), crew, 1)
+    encoder.encode(encoder.prepare(picture(1500, 1500), USUAL))
+    assert 0.5 < encoder.needed_bytes / encoder.used_bytes < 2
     encoder.close()
 
 
