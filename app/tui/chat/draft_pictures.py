@@ -24,7 +24,6 @@ from app.documents.pictures import (
     with_detail,
 )
 from app.documents.read import Document, ReadDocuments, is_file, pictures_named
-from app.models.library.seeing_models import seeing_model_line
 from app.program.background import in_background
 from app.program.refusals import Refusal
 from app.text import figures
@@ -209,9 +208,11 @@ class DraftPictures:
 
     async def _name_seeing(self, note: Note) -> None:
         """Add to a line which model sees and fits this machine."""
+        from app.models.library import seeing_models  # the first frame does not need it
+
         core = self._core
         get_key = core.keymap.first_key("app.get") or "/get"
-        line = partial(seeing_model_line, core.settings, get_key, core.lists_models)
+        line = partial(seeing_models.seeing_model_line, core.settings, get_key, core.lists_models)
         advice = await wrap_future(in_background(line, "models"))
         note.say(f"{note.text}. {advice or 'See /help pictures'}", "error")
 

@@ -98,9 +98,13 @@ class FindText:
             again = partial(self._scroll_to, view, number, n_waits + 1)
             transcript.call_after_refresh(again)
             return
-        # Not before: a transcript that follows its end makes room for the line of the text first.
-        transcript.release_anchor()
         row = view.row_of_found(number)
+        if not transcript.is_scrolled_up:
+            # Textual 8.2 follows the end of a view that became smaller one layout later.
+            earlier_y = transcript.scroll_y
+            transcript.scroll_end(animate=False, immediate=True)
+            row -= round(transcript.scroll_y - earlier_y)
+        transcript.release_anchor()
         top = transcript.scrollable_content_region.y
         bottom = transcript.scrollable_content_region.bottom
         if not top <= row < bottom:

@@ -84,7 +84,9 @@ def local_model(process: TemplateProcess) -> LocalModel:
     chat = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
     chat.tools = [TOOL]
     model: Any = SimpleNamespace(
-        path="m.gguf", tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None)
+        path="m.gguf",
+        tokenizer=BYTES,
+        chat_template=SimpleNamespace(call_format=None, names_date=True),
     )
     return LocalModel(model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings())
 

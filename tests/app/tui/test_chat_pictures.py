@@ -14,6 +14,7 @@ from PIL import Image
 from textual.events import Paste
 
 from app.documents.pictures import PICTURES, references_in
+from app.models.library import seeing_models
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from app.tui.chat import draft_pictures
@@ -115,7 +116,7 @@ async def test_a_blind_model_gets_no_picture(
     monkeypatch.chdir(picture.parent)
     picture.rename("cat.png")
     monkeypatch.setattr(
-        draft_pictures, "seeing_model_line", lambda *_: "Qwen3.5 4B can: F7 downloads it"
+        seeing_models, "seeing_model_line", lambda *_: "Qwen3.5 4B can: F7 downloads it"
     )
     async with chatting() as driver:
         driver.prompt.focus()

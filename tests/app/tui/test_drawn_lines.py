@@ -415,12 +415,11 @@ def compared(verdict=Verdict.FASTER, first=TWO, second=ONE, **changes) -> str:
     """Return the sentence of a comparison."""
     speeds = ChoiceSpeed(first, 96, 25.1, 0.6), ChoiceSpeed(second, 40, 12.8, 0.3)
     comparison = SpeedComparison(speeds, verdict, 1.961, **changes)
-    return comparison_text(view(comparison=comparison), BLOCKS)
+    return comparison_text(comparison, True, BLOCKS)
 
 
 def test_speeds_before_and_after_a_change_are_compared_in_words():
     rates = "2 threads: 25.1 ±0.6, 1 thread: 12.8 ±0.3 tok/s: "
-    assert comparison_text(view(), BLOCKS) == ""
     assert compared() == f"{rates}1.96 times as fast"
     assert compared(Verdict.OPEN) == f"{rates}too close to call yet"
     assert compared(Verdict.OPEN, is_final=True) == f"{rates}too close to call"
@@ -434,13 +433,10 @@ def test_speeds_before_and_after_a_change_are_compared_in_words():
 def test_too_few_tokens_are_counted():
     speeds = ChoiceSpeed(TWO, 96), ChoiceSpeed(ONE, 12)
     few = SpeedComparison(speeds, Verdict.TOO_FEW)
-    shown = view(comparison=few)
-    assert comparison_text(shown, BLOCKS) == "1 thread: 12 of 32 tokens, then the comparison"
-    ready = dataclasses.replace(shown, status=EngineStatus(Activity.READY))
-    assert comparison_text(ready, BLOCKS) == "1 thread: only 12 tokens, too few to compare"
+    assert comparison_text(few, True, BLOCKS) == "1 thread: 12 of 32 tokens, then the comparison"
+    assert comparison_text(few, False, BLOCKS) == "1 thread: only 12 tokens, too few to compare"
     few = SpeedComparison(speeds[::-1], Verdict.TOO_FEW)
-    shown = view(comparison=few)
-    assert comparison_text(shown, BLOCKS) == "1 thread: only 12 tokens, too few to compare"
+    assert comparison_text(few, True, BLOCKS) == "1 thread: only 12 tokens, too few to compare"
 
 
 def test_marks_name_what_was_changed():
