@@ -1,0 +1,1 @@
+"""Agents for programming that talk to a real ``jalopy serve``: see ``__main__``."""
