@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from app.backend.work_thread import start_work_thread
@@ -24,6 +26,7 @@ from app.machine.doctor.readings import (
     read_terminal,
 )
 from app.models.library import advice
+from app.models.library.encoders import encoder_bytes_of
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
 from app.program.settings import Settings
@@ -57,7 +60,7 @@ def doctor(
     if quantization is not None and not size:
         raise Refusal("jalopy doctor: --type needs a size (add --size 8B, for example)")
     quantization = quantization or advice.USUAL_TYPE
-    needs, error = _needs(model, size, quantization, settings.kv_type_or_default)
+    needs, error = _needs(settings, model, size, quantization)
     cores = read_cores()  # measures the load of other programs, so Jalopy must not compute yet
     engine = start_work_thread()
     progress = ProgressLine()
@@ -101,9 +104,10 @@ def doctor(
 
 
 def _needs(
-    model: str | None, size: str | None, quantization: str, kv_type: str
+    settings: Settings, model: str | None, size: str | None, quantization: str
 ) -> tuple[Any, Exception | None]:
     """Return (memory needs of the model, error that prevents using it); either may be None."""
+    kv_type = settings.kv_type_or_default
     if size:
         return advice.needs_of_size(advice.parameters_of(size), quantization.upper(), kv_type), None
     if not model:
@@ -111,7 +115,9 @@ def _needs(
     from engine.measure.fit import needs_of_file
 
     try:
-        return needs_of_file(model, kv_type), None
+        needs = needs_of_file(model, kv_type)
+        encoder_bytes = encoder_bytes_of(Path(model), settings.pictures.mmproj)
+        return replace(needs, encoder_bytes=encoder_bytes), None
     except Exception as error:
         if exit_code_of(error) is None:
             raise

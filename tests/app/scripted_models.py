@@ -62,7 +62,7 @@ _SEEING = replace(
     good_at="prose and translation in many languages",
     outlook=Outlook("yes", 3 * GIB, 30_000, 4.1, 8.0),
     encoder=str(_HOME / "mmproj-gemma-3-4b-it-F16.gguf"),
-    encoder_bytes=851_000_000,
+    encoder_file_bytes=851_000_000,
 )
 _FOREIGN = replace(
     _LLAMA,

@@ -3,6 +3,8 @@
 It runs in the thread that owns the engine, and does not raise if the engine cannot run.
 """
 
+from dataclasses import replace
+
 from app.machine.sensors.reply_history import ReplyHistory
 from app.models.library import advice
 from app.models.library.advice import Suggestion
@@ -88,4 +90,6 @@ def examine_machine(
     else:
         n_ctx = None
     needs = fitting.needs_of_file(model.path, kv_type)
+    if model.pictures.encoder is not None:
+        needs = replace(needs, encoder_bytes=model.pictures.encoder.needed_bytes)
     return examine(settings, needs, n_ctx, progress, model)

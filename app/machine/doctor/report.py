@@ -75,10 +75,14 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
         read = f" ({size(needs.bytes_per_token)} per token)"
     else:
         read = ""
+    if fit.encoder_bytes:
+        encoder = f" + {size(fit.encoder_bytes)} encoder for pictures"
+    else:
+        encoder = ""
     sizes = (
         f"{size(fit.weights_bytes)} weights{read} + {size(fit.kv_bytes)} context "
-        f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program = "
-        f"{size(fit.needed_bytes)}"
+        f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program"
+        f"{encoder} = {size(fit.needed_bytes)}"
     )
     available = f", {size(examination.memory.available_bytes)} free"
     speed = []

@@ -44,7 +44,7 @@ def question(entry: ModelEntry, entries: Iterable[ModelEntry]) -> str:
     size = figures.size(entry.size_bytes)
     encoder = ""
     if own_encoder(entry, entries):
-        encoder = f" and its encoder for pictures ({figures.size(entry.encoder_bytes)})"
+        encoder = f" and its encoder for pictures ({figures.size(entry.encoder_file_bytes)})"
     return f"Delete {title} ({size}){encoder} from the disk? y deletes, any other key cancels."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from app.models.library.header import HeaderCache, ModelHeader
@@ -28,6 +29,13 @@ class EncoderFinder:
                 return encoder
         return None
 
+    def counted(self, header: ModelHeader, encoder: StoredModel | None) -> ModelHeader:
+        """Return a model's header whose needs count the memory of its encoder."""
+        if header.needs is None or encoder is None:
+            return header
+        encoder_bytes = self._headers.header(encoder).encoder_bytes
+        return replace(header, needs=replace(header.needs, encoder_bytes=encoder_bytes))
+
     def _names_in(self, folder: Path) -> list[str]:
         names = self._names.get(folder)
         if names is None:
@@ -47,6 +55,26 @@ def sees_pictures(file: StoredModel, header: ModelHeader, mmproj: str) -> bool:
     if mmproj:
         return mmproj != "off"
     return EncoderFinder(HeaderCache()).find(file, header) is not None
+
+
+def encoder_bytes_of(path: Path, mmproj: str) -> int:
+    """Return the memory that a model's encoder takes; 0 if it has none that can be used.
+
+    Args:
+        path: Path of the model.
+        mmproj: Setting ``pictures.mmproj``.
+    """
+    model = file_at(path, "")
+    if model is None or mmproj == "off":
+        return 0
+    headers = HeaderCache()
+    if mmproj:
+        encoder = file_at(Path(mmproj), "")
+    else:
+        encoder = EncoderFinder(headers).find(model, headers.header(model))
+    if encoder is None:
+        return 0
+    return headers.header(encoder).encoder_bytes
 
 
 def fits(model: ModelHeader, encoder: ModelHeader) -> bool:

@@ -66,6 +66,8 @@ class ModelHeader:
     """Family of an encoder for pictures (mmproj); "" for models and unusable encoders."""
     text_width: int = 0
     """Width of the models that the encoder belongs to."""
+    encoder_bytes: int = 0
+    """Memory that an encoder takes to read a picture; 0 for models."""
 
 
 def read_header(path: Path) -> ModelHeader:
@@ -94,6 +96,7 @@ def supported_names() -> str:
 def _with_projector(header: ModelHeader, path: Path) -> ModelHeader:
     """Add the facts about an encoder for pictures, or the reason why it cannot be used."""
     from engine.vision.mmproj import read_mmproj
+    from engine.vision.needs import needed_bytes
 
     try:
         file = read_mmproj(path)
@@ -105,6 +108,7 @@ def _with_projector(header: ModelHeader, path: Path) -> ModelHeader:
             reason="is an encoder for pictures, not a model",
             projector=file.config.projector,
             text_width=file.config.text_width,
+            encoder_bytes=needed_bytes(file),
         )
 
 

@@ -66,7 +66,7 @@ class KnownModel:
     is_checked: bool = True
 
     @property
-    def encoder_bytes(self) -> int:
+    def encoder_file_bytes(self) -> int:
         """Estimated size of the encoder for pictures; 0 if the model cannot see."""
         return int(_F16_BYTES * self.encoder)
 
@@ -224,7 +224,7 @@ def known_rows(lister: Lister, models: Iterable[KnownModel] | None = None) -> li
                 is_advised=model is best,
                 listed_on=checked_on() + ("" if model.is_checked else ", its name not looked up"),
                 good_at=model.good_at,
-                encoder_bytes=model.encoder_bytes,
+                encoder_file_bytes=model.encoder_file_bytes,
                 better=_better(
                     advice.better_quality(model.in_memory, lister.memory, lister.rates), chosen
                 ),

@@ -150,7 +150,7 @@ def details(entry: ModelEntry) -> list[str]:
 
 def pictures_text(entry: ModelEntry) -> str:
     """Return which encoder reads pictures, or how to get it; "" for models that cannot see."""
-    size = figures.size(entry.encoder_bytes)
+    size = figures.size(entry.encoder_file_bytes)
     if entry.encoder:
         return f"{SEES} with {clean_line(Path(entry.encoder).name, 80)} ({size})"
     if entry.sees:

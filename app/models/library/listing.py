@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.machine.sensors.reply_history import Basis, ReplyHistory
-from app.models.library.encoders import EncoderFinder
+from app.models.library.encoders import EncoderFinder, encoder_bytes_of
 from app.models.library.header import HeaderCache, ModelHeader, read_header
 from app.models.library.model_files import Place, StoredModel, find_files
 from app.models.library.rates import known_read_gbps, rates_or_typical, usual_threads
@@ -96,7 +96,7 @@ class ModelEntry:
     """Whether it suits this machine best, wherever it is."""
     encoder: str = ""
     """Path of the encoder for pictures (mmproj) in the model's folder; "" if there is none."""
-    encoder_bytes: int = 0
+    encoder_file_bytes: int = 0
     """Size of the encoder; for models to download an estimate. 0 if the model cannot see."""
     encoder_repository: str = ""
     """Repository with the encoder that a model on this machine lacks; "" if it lacks none."""
@@ -109,12 +109,12 @@ class ModelEntry:
     @property
     def sees(self) -> bool:
         """Whether the model reads pictures, once it is downloaded."""
-        return self.encoder_bytes > 0
+        return self.encoder_file_bytes > 0
 
     @property
     def download_bytes(self) -> int:
         """Size of the model and its encoder."""
-        return self.size_bytes + self.encoder_bytes
+        return self.size_bytes + self.encoder_file_bytes
 
     @property
     def is_here(self) -> bool:
@@ -181,7 +181,7 @@ class Lister:
             reason=clean_line(header.reason, _LONGEST_REASON),
             outlook=self.outlook(header),
             encoder=str(encoder.path) if encoder is not None else "",
-            encoder_bytes=encoder.size_bytes if encoder is not None else 0,
+            encoder_file_bytes=encoder.size_bytes if encoder is not None else 0,
         )
 
     def outlook(self, header: ModelHeader) -> Outlook | None:
@@ -231,10 +231,11 @@ def list_models(
     """Return a row for every model, those that can be opened first."""
     headers = cache or HeaderCache()
     encoders = EncoderFinder(headers)
-    return in_order(
-        lister.entry(file, header, encoders.find(file, header))
-        for file, header in read_models(find_files(places), headers)
-    )
+    rows = []
+    for file, header in read_models(find_files(places), headers):
+        encoder = encoders.find(file, header)
+        rows.append(lister.entry(file, encoders.counted(header, encoder), encoder))
+    return in_order(rows)
 
 
 def read_models(
@@ -277,7 +278,12 @@ def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
     def read() -> Outlook | None:
         # the chat works without this figure
         with suppress(Exception):
-            return make_lister(settings).outlook(read_header(path))
+            header = read_header(path)
+            if header.needs is None:
+                return None
+            encoder_bytes = encoder_bytes_of(path, settings.pictures.mmproj)
+            needs = replace(header.needs, encoder_bytes=encoder_bytes)
+            return make_lister(settings).outlook(replace(header, needs=needs))
         return None
 
     return in_background(read, "outlook")

@@ -109,7 +109,8 @@ class ModelScan:
         for index, (file, header) in enumerate(
             read_models(files, headers, lambda: self._is_wanted)
         ):
-            here[index] = lister.entry(file, header, encoders.find(file, header))
+            encoder = encoders.find(file, header)
+            here[index] = lister.entry(file, encoders.counted(header, encoder), encoder)
             if time.monotonic() - shown_s > _SHOW_PERIOD_S:
                 shown_s = time.monotonic()
                 show(index + 1)

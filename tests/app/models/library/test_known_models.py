@@ -72,7 +72,7 @@ def test_models_that_see_are_named_with_their_encoder() -> None:
     assert {model.architecture for model in seeing.values()} <= architectures
     for row in offers(lister(6.0), []):
         assert row.sees == (row.title in seeing)
-        assert row.download_bytes == row.size_bytes + row.encoder_bytes
+        assert row.download_bytes == row.size_bytes + row.encoder_file_bytes
 
 
 def test_families_of_this_year_are_in_the_list() -> None:

@@ -12,7 +12,8 @@ import pytest
 from app.machine.sensors.reply_history import Basis, KnownAs, PastReply, ReplyHistory
 from app.models.library import list_rows as rows
 from app.models.library.delete_model import delete_model, question, refusal
-from app.models.library.header import HeaderCache
+from app.models.library.encoders import encoder_bytes_of
+from app.models.library.header import HeaderCache, read_header
 from app.models.library.known_models import with_advice
 from app.models.library.listing import Lister, ModelEntry, Outlook, list_models
 from app.models.library.model_files import Place, find_files
@@ -104,7 +105,14 @@ def test_a_model_that_sees_has_a_sign_and_names_its_encoder(tmp_path: Path) -> N
     encoder = tiny_mmproj.qwen3vl().write(tmp_path / "mmproj-seer-F16.gguf")
     seer, blind = sorted(entries(tmp_path), key=lambda entry: not entry.sees)
     assert (seer.title, blind.title) == ("seer", "eyes")
-    assert (seer.encoder, seer.encoder_bytes) == (str(encoder), encoder.stat().st_size)
+    assert (seer.encoder, seer.encoder_file_bytes) == (str(encoder), encoder.stat().st_size)
+    read = read_header(encoder).encoder_bytes
+    assert read == encoder_bytes_of(seer.path, "") == encoder_bytes_of(seer.path, str(encoder)) > 0
+    assert encoder_bytes_of(seer.path, "off") == encoder_bytes_of(tmp_path / "no.gguf", "") == 0
+    needs = read_header(seer.path).needs
+    assert needs is not None
+    assert seer.outlook is not None
+    assert seer.outlook.needed_bytes == lister().outlook_of(needs).needed_bytes + read
     assert rows.row(seer, 80).startswith(f"seer {BLOCKS.eye} ")
     assert BLOCKS.eye not in rows.row(blind, 80)
     assert rows.title_cell(seer, 14, ASCII) == "seer sees".ljust(14)
@@ -121,7 +129,9 @@ def test_a_model_is_deleted_with_its_own_encoder_only(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x")
     encoder = str(tmp_path / "mmproj.gguf")
     seer, other = (
-        ModelEntry(tmp_path / name, name, "here", 2 << 30, encoder=encoder, encoder_bytes=5 << 20)
+        ModelEntry(
+            tmp_path / name, name, "here", 2 << 30, encoder=encoder, encoder_file_bytes=5 << 20
+        )
         for name in ("a.gguf", "b.gguf")
     )
     assert "encoder" not in question(seer, [seer, other])
