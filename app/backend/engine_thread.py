@@ -46,7 +46,7 @@ class EngineThread:
 
     Attributes:
         settings: settings in effect; the engine thread itself does not read them.
-        recalls_sampling: whether parameters saved by ``/set keep`` are used.
+        recalls_choices: whether what ``/set keep`` and ``/system keep`` saved is used.
         form: form of all replies, from the command line; None for that of the conversation.
         tools: tools of the user's servers; None if no tools are used.
         adapters: adapters of the model that opens first.
@@ -61,7 +61,7 @@ class EngineThread:
         self.inbox = self._link.inbox
         self.now_s = clock
         self.settings = options.settings
-        self.recalls_sampling = options.recalls_sampling
+        self.recalls_choices = options.recalls_choices
         self.form = options.form
         self.tools = options.tools
         self.adapters = options.settings.adapters

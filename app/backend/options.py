@@ -50,8 +50,8 @@ class ChatOptions:
     """Form of all replies; None if each conversation has its own, or none."""
     tools: ToolBox | None = None
     """Tools of the user's servers; None if no tools are used."""
-    recalls_sampling: bool = False
-    """Whether sampling parameters saved for a model by ``/set keep`` are used."""
+    recalls_choices: bool = False
+    """Whether what ``/set keep`` and ``/system keep`` saved for a model is used."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
     """Tokens that a prompt must leave free for its reply."""
     emits_pieces: bool = False

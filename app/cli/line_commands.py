@@ -29,6 +29,7 @@ from app.program.settings import AUTO, load_settings
 from app.session import commands
 from app.session.reply_options import THINK_USAGE as USAGE_OF_THINK
 from app.session.reply_options import describe_thinking
+from app.session.system_commands import reply_about_system
 from app.text.clean_text import clean_line, clean_text
 from app.tui import actions
 from app.tui.actions import Action, advice_on, find_command, nearest_name, split_command
@@ -154,24 +155,18 @@ class LineCommands:
 
     def new(self) -> None:
         """Start a new conversation."""
-        conversation = self._headless.chat_session.conversation
-        self._dialogue.begin(conversation.system, persona=conversation.options.persona)
-        say("new conversation")
+        self._dialogue.begin_next("new conversation")
 
     def private(self) -> None:
         """Start a conversation of which nothing is saved."""
-        conversation = self._headless.chat_session.conversation
-        self._dialogue.begin(
-            conversation.system, persona=conversation.options.persona, is_private=True
-        )
-        say(commands.PRIVATE_LINE)
+        self._dialogue.begin_next(commands.PRIVATE_LINE, is_private=True)
 
     def system(self, text: str = "") -> None:
-        """Show the system prompt, or replace it."""
-        if not text:
-            say_text(
-                f"system prompt: {self._headless.chat_session.conversation.system or '(none)'}"
-            )
+        """Show the system prompt, replace it, or remember it for the model."""
+        headless = self._headless
+        reply = reply_about_system(headless.engine_thread, headless.chat_session, text)
+        if reply:
+            say_text(reply)
             return
         system = commands.new_system(text)
         self._dialogue.say_all(self._headless.change_conversation(commands.replace_system(system)))

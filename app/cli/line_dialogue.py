@@ -24,6 +24,7 @@ from app.session import events
 from app.session.headless import HeadlessChat, NothingToDoError
 from app.session.line_of import empty_reply_line, line_of
 from app.session.reply_options import describe_options, describe_thinking
+from app.session.system_commands import starting_line
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.figures import count, size
@@ -78,13 +79,24 @@ class Dialogue:
         system: str | None,
         sampling: Mapping[str, float] | None = None,
         persona: str = "",
-        *,
-        is_private: bool = False,
     ) -> None:
         """Start a new conversation, as ``ChatSession.start_new`` does."""
         self._announced_id = ""
         self._is_announced = False
-        self.say_all(self.headless.begin(system, sampling, persona, is_private))
+        self.say_all(self.headless.begin(system, sampling, persona))
+
+    def begin_next(self, line: str, *, is_private: bool = False) -> None:
+        """Start a new conversation, as ``ChatSession.start_next`` does, and say a line."""
+        self._announced_id = ""
+        self._is_announced = False
+        self.say_all(self.headless.begin_next(is_private))
+        say(line)
+        self.say_start()
+
+    def say_start(self) -> None:
+        """Say which system prompt begins the conversation, if it is remembered for the model."""
+        if line := starting_line(self.headless.engine_thread, self.headless.chat_session):
+            say(line)
 
     def show_resumed(self, opened: LoadedConversation, told: list[events.Event]) -> None:
         """Say which saved conversation goes on, and what its model made of it."""
@@ -175,6 +187,7 @@ class Dialogue:
                 n_threads = self.headless.engine_thread.status.threads
                 for line in (*event.notices, model_line(event, n_threads)):
                     say(f"jalopy: {line}")
+                self.say_start()
             case events.GenerationFinished():
                 self._say_finished(event)
 

@@ -51,7 +51,7 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
         directories=settings.model_directories,
         draft_model=settings.draft_model,
     )
-    options = replace(options, recalls_sampling=True, on_opened=on_opened)
+    options = replace(options, recalls_choices=True, on_opened=on_opened)
     may_read_ahead = partial(chat_options.may_read_ahead, settings)
     questions = CallQuestions()
     headless = HeadlessChat(
@@ -95,6 +95,7 @@ def _chat_until_end(
         say(f"{WHAT_IT_IS} (jalopy models lists larger ones, jalopy pull downloads one)")
     say(f"{model_line(model, headless.engine_thread.status.threads)} · /help lists the commands")
     dialogue.say_notices()
+    dialogue.say_start()
     if last is not None:
         dialogue.show_resumed(last, [event for event in events if event is not model])
     return _read_lines(dialogue)

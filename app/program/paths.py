@@ -93,7 +93,9 @@ STORED_FILES = (
     StoredFile("state", "pictures/", "pictures of saved conversations"),
     StoredFile("state", "unsent.jsonl", "of older versions: unsent drafts"),
     StoredFile("state", "prompt-history.jsonl", "messages for the Up key"),
-    StoredFile("state", "state.json", "last model, theme, thinking modes, tuned threads"),
+    StoredFile(
+        "state", "state.json", "last model, theme, tuned threads, what you chose for models"
+    ),
     StoredFile("state", "speeds.json", "speeds of replies of 90 days on this machine"),
     StoredFile("state", "speeds-damaged.json", "a damaged file of speeds, put aside"),
     StoredFile("state", "tunings.json", "the last measurement of F4 for each model"),

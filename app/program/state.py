@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from app.program import paths
 from app.program.settings import MOST_THREADS, SettingsError, built_in_settings, override
 from app.program.small_file import DamagedFileError, JsonFile, NewerFileError, checked
+from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 from engine import KV_TYPES
 from engine.prompt.thinking import ThinkingMode
@@ -28,6 +29,10 @@ _MAX_TUNED = 200
 MOST_OPENED = 30
 """Limit on opened models; those opened longest ago are dropped."""
 _LARGEST_BPS = 1e12
+MAX_PROMPT_CHARS = 4000
+_MAX_PROMPTS = 16
+"""Limits on a model's system prompt and on the models that have one: the file has a limit, too."""
+_MAX_PERSONA_CHARS = 60
 WEIGHTS = ("", "mmap", "huge")
 
 
@@ -55,6 +60,16 @@ class TuningConditions:
 
 
 @record
+class ModelPrompt:
+    """Beginning of new conversations with a model."""
+
+    system: str = ""
+    """System prompt; empty if a persona has it."""
+    persona: str = ""
+    """Name of a persona; empty for none."""
+
+
+@record
 class ProgramState:
     """Everything learned so far."""
 
@@ -73,6 +88,9 @@ class ProgramState:
 
     generation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Saved generation parameters of each model by the path of its file."""
+
+    prompts: Mapping[str, ModelPrompt] = field(default_factory=dict)
+    """Saved system prompt or persona of each model by the path of its file."""
 
     opened_models: tuple[str, ...] = ()
     """Absolute paths of opened models, the last one last."""
@@ -168,6 +186,14 @@ def remember_generation(model_key: str, chosen: Mapping[str, float]) -> str | No
     return _update(generation=_with(load_state()[0].generation, model_key, dict(chosen) or None))
 
 
+def remember_prompt(model_key: str, prompt: ModelPrompt | None) -> str | None:
+    """Remember a model's system prompt or persona, or forget it if it is None; return a line if
+    that failed.
+    """
+    prompts = _with(load_state()[0].prompts, model_key, prompt)
+    return _update(prompts=dict(list(prompts.items())[-_MAX_PROMPTS:]))
+
+
 def remember_tuned(
     key: str,
     choice: TunedChoice | None,
@@ -206,8 +232,10 @@ def _file() -> JsonFile:
 
 def _parse(content: dict[str, Any]) -> ProgramState:
     try:
+        generation = _settings_of(content.get("generation"))
+        prompts = _prompts_of(content.get("prompts"))
         state: ProgramState = checked(
-            ProgramState, {**content, "generation": _settings_of(content.get("generation"))}
+            ProgramState, {**content, "generation": generation, "prompts": prompts}
         )
         for mode in state.thinking.values():
             ThinkingMode.parse(mode)
@@ -234,6 +262,21 @@ def _settings_of(value: object) -> dict[str, dict[str, Any]]:
                 override(built_in_settings(), f"sampling.{name}", number, name)
                 sound_values.setdefault(key, {})[name] = number
     return sound_values
+
+
+def _prompts_of(value: object) -> dict[str, dict[str, str]]:
+    """Return the prompts of models that can be used, cleaned."""
+    prompts: dict[str, dict[str, str]] = {}
+    if not isinstance(value, dict):
+        return prompts
+    for key, saved in value.items():
+        with suppress(ValueError):
+            prompt: ModelPrompt = checked(ModelPrompt, saved)
+            if len(prompt.system) <= MAX_PROMPT_CHARS and (prompt.system or prompt.persona):
+                system = clean_text(prompt.system)
+                persona = clean_line(prompt.persona, _MAX_PERSONA_CHARS)
+                prompts[key] = {"system": system, "persona": persona}
+    return dict(list(prompts.items())[-_MAX_PROMPTS:])
 
 
 def _is_path(text: str) -> bool:

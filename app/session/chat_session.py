@@ -32,6 +32,7 @@ from app.conversations.store import LoadedConversation, model_key
 from app.program.remote_model import ModelPlace
 from app.session import events
 from app.session.events import Event
+from app.session.model_prompt import StartingPrompt, StartingPrompts
 from app.session.reply_options import with_remembered, without_command_line
 from app.session.request import Continuation, Request, dated
 from app.session.running import AnswerSet, Phase, Running, Snapshot, reply_message
@@ -115,6 +116,7 @@ class ChatSession:
         self.journal = journal or Journal()
         options = SessionOptions(adapters=engine_thread.adapters, date=today())
         self.conversation = Conversation(system or None, options=options)
+        self._prompts = StartingPrompts(engine_thread, StartingPrompt(system or None))
         self.model: events.ModelLoaded | None = None
         self.phase = Phase.FREE
         self._loading = Loading()
@@ -283,7 +285,7 @@ class ChatSession:
         options = without_command_line(self.conversation.options, settings)
         if self.model is None:
             options = replace(options, adapters=self._engine_thread.adapters or options.adapters)
-        elif model_path is None and self._engine_thread.recalls_sampling:
+        elif model_path is None and self._engine_thread.recalls_choices:
             options = with_remembered(options, self.model.path, settings)
         self.change_options(**vars(options))
         if self._queued:
@@ -341,18 +343,23 @@ class ChatSession:
         self._submit_conversation()
         return True
 
-    def start_new_to_delete(self) -> str | None:
-        """Begin a new conversation because the current one will be deleted.
+    def start_next(self, *, is_private: bool = False, abandons_present: bool = False) -> bool:
+        """Begin a new conversation with the system prompt saved for the model, or else that of the
+        present conversation; return False while the engine is busy.
 
-        Returns:
-            The id of the current conversation; None while the engine is busy.
+        Args:
+            is_private: whether nothing of the conversation is saved.
+            abandons_present: whether the present conversation will be deleted.
         """
         if self.is_busy:
-            return None
-        conversation_id = self.journal.id
-        self.journal.abandon()
-        self.start_new(self.conversation.system, persona=self.conversation.options.persona)
-        return conversation_id
+            return False
+        prompt = self._prompts.next_after(self.conversation, _path_of(self.model))
+        if abandons_present:
+            self.journal.abandon()
+        sampling = None
+        if prompt.persona != self.conversation.options.persona:
+            sampling = prompt.sampling or None
+        return self.start_new(prompt.system, sampling, prompt.persona, is_private=is_private)
 
     def request_title(self) -> bool:
         """Let the model write a title while it is idle; return False if that must wait."""
@@ -833,16 +840,24 @@ class ChatSession:
         is_other = loading.previous is not None and loading.previous.path != model.path
         if is_other and not loading.keeps_options:
             options = replace(options, sampling={}, thinking="")
-        if self._engine_thread.recalls_sampling:
+        if self._engine_thread.recalls_choices:
             options = with_remembered(options, model.path, self._engine_thread.settings)
         if loading.rereads:
             self.phase = Phase.REREADING
         else:
             self.phase = Phase.FREE
         self.journal.set_model(model.title, model_key(model.path))
+        prompt = self._prompts.with_model(
+            model.path, _path_of(loading.previous), self.conversation, loading.begins_new
+        )
+        sampling = {**prompt.sampling, **options.sampling}
+        options = replace(options, persona=prompt.persona, sampling=sampling)
         if loading.begins_new:
-            self._begin_conversation(self.conversation.system, options)
+            self._begin_conversation(prompt.system, options)
         else:
+            if prompt.system != self.conversation.system:
+                self.conversation.system = prompt.system
+                self.journal.save_options(self.conversation)
             self.change_options(**vars(options))
         return loading.begins_new
 
@@ -868,12 +883,18 @@ def _title_of(model: events.ModelLoaded | None) -> str:
     return model.title
 
 
+def _path_of(model: events.ModelLoaded | None) -> str:
+    if model is None:
+        return ""
+    return model.path
+
+
 def _options_of_other_model(
     engine_thread: EngineThread, place: Path, present: SessionOptions
 ) -> SessionOptions:
     """Return choices for one reply of another model: of the present ones, only the form."""
     options = SessionOptions(form=present.form)
-    if engine_thread.recalls_sampling:
+    if engine_thread.recalls_choices:
         options = with_remembered(options, place, engine_thread.settings)
     return replace(options, sampling={**engine_thread.settings.chosen_sampling, **options.sampling})
 

@@ -26,7 +26,7 @@ from app.machine.tuning.threads_in_use import (
     parse_threads,
 )
 from app.program import state
-from app.program.personas import Persona, load_persona, persona_names, save_persona
+from app.program.personas import Persona, persona_names, save_persona
 from app.program.refusals import Refusal
 from app.program.settings import AUTO, Source
 from app.session.adapters import OFF, adapters_named, described
@@ -35,12 +35,12 @@ from app.session.chat_session import ChatSession
 from app.session.compaction import SHOW, UNDO
 from app.session.compaction import USAGE as USAGE_OF_COMPACT
 from app.session.context_parts import describe_context
+from app.session.model_prompt import checked_persona
 from app.session.reply_options import (
     KEEP,
     RESET,
     THINK_USAGE,
     check_name,
-    check_sampling,
     describe_form,
     describe_sampling,
     describe_thinking,
@@ -275,9 +275,8 @@ def choose_among_personas(chat_session: ChatSession, argument: str) -> PersonaCh
             chat_session.conversation.system or "", dict(chat_session.request_options.sampling)
         )
         return PersonaChoice(save_persona(name.strip(), persona))
-    persona = load_persona(argument)
-    parameters = {name: check_sampling(name, value) for name, value in persona.parameters.items()}
-    return PersonaChoice(describe_sampling(parameters), replace(persona, parameters=parameters))
+    persona = checked_persona(argument)
+    return PersonaChoice(describe_sampling(persona.parameters), persona)
 
 
 def _listed_personas(name: str) -> str:
@@ -285,7 +284,10 @@ def _listed_personas(name: str) -> str:
     if name:
         active = f"this conversation began with persona {name}; "
     names = ", ".join(persona_names())
-    return f"{active}personas: {names} (/persona NAME uses one, /persona save NAME saves yours)"
+    return (
+        f"{active}personas: {names} (/persona NAME uses one, /persona save NAME saves yours, "
+        "/system keep remembers it for this model)"
+    )
 
 
 def choose_tools(engine_thread: EngineThread, argument: str) -> str:

@@ -125,11 +125,16 @@ class HeadlessChat:
         system: str | None,
         sampling: Mapping[str, float] | None = None,
         persona: str = "",
-        is_private: bool = False,
     ) -> Iterator[events.Event]:
         """Begin a new conversation, as ``ChatSession.start_new`` does."""
         self._finish_earlier()
-        self.chat_session.start_new(system, sampling, persona, is_private=is_private)
+        self.chat_session.start_new(system, sampling, persona)
+        return self._follow()
+
+    def begin_next(self, is_private: bool = False) -> Iterator[events.Event]:
+        """Begin a new conversation, as ``ChatSession.start_next`` does."""
+        self._finish_earlier()
+        self.chat_session.start_next(is_private=is_private)
         return self._follow()
 
     def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:

@@ -162,7 +162,7 @@ ACTIONS = action_table(
     Action("tag", "Tag the conversation (-name removes the tag)", "chat", slash="tag tags",
            argument="[name|-name]", also="label"),
     Action("system", "System prompt ('-' clears it)", "chat", slash="system",
-           argument="[text]"),
+           argument="[text|keep|forget]"),
     Action("persona", "Personas: list, use, save", "chat",
            slash="persona",
            argument="[name|save name]",

@@ -31,7 +31,7 @@ def chat_options(settings: Settings) -> ChatOptions:
     """Return the options of the chat."""
     return replace(
         shell_options(settings, keeps_states=True, tools=tool_box(settings)),
-        recalls_sampling=True,
+        recalls_choices=True,
         glance_at_model=engine_access.glance_at_model,
         on_opened=partial(
             remember_opened,

@@ -40,7 +40,7 @@ def shown_source(body: ReplyBody) -> str:
 
 def options_for(script: Script) -> ChatOptions:
     return ChatOptions(
-        recalls_sampling=True,
+        recalls_choices=True,
         open_model=script.open_model,
         sampling=lambda chosen, model, mode: SAMPLING,
         glance_at_model=script.glance_at_model,

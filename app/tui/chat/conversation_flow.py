@@ -28,6 +28,7 @@ from app.session import commands
 from app.session.events import ConversationResumed, TurnsDropped
 from app.session.line_of import resumed_phrases
 from app.session.reply_options import describe_options
+from app.session.system_commands import reply_about_system, starting_line
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.chat.compacting import mark_of_context
@@ -372,21 +373,11 @@ class ConversationFlow:
             advice = "The old one is gone, because conversations are not saved."
         elif self._core.chat_session.journal.is_private:
             advice = "The private one is gone."
-        conversation = self._core.chat_session.conversation
-        line = f"New conversation. {advice}"
-        await self._start(conversation.system, line, persona=conversation.options.persona)
+        await self._start_next(f"New conversation. {advice}")
 
     async def action_private(self) -> None:
         """Start a conversation of which nothing is saved."""
-        conversation = self._core.chat_session.conversation
-        if not self._core.chat_session.start_new(
-            conversation.system, persona=conversation.options.persona, is_private=True
-        ):
-            self._core.say(self._core.busy_line())
-            return
-        await self.clear_transcript()
-        self._show_options()
-        self._core.say(commands.PRIVATE_LINE)
+        await self._start_next(commands.PRIVATE_LINE, is_private=True)
 
     async def action_persona(self, argument: str = "") -> None:
         """List personas, start a conversation with one, or save the present choices as one."""
@@ -405,14 +396,18 @@ class ConversationFlow:
             await self._start(system or None, line, chosen.sampling, argument)
 
     def action_system(self, text: str = "") -> None:
-        """Show the system prompt, or replace it from the next message on."""
+        """Show the system prompt, replace it from the next message on, or remember it for the
+        model."""
+        core = self._core
+        with core.refusals_said():
+            reply = reply_about_system(core.engine_thread, core.chat_session, text)
+            if reply:
+                core.say(reply)
+            else:
+                self._replace_system(text)
+
+    def _replace_system(self, text: str) -> None:
         conversation = self._core.chat_session.conversation
-        if not text:
-            line = "There is no system prompt; /system TEXT sets one."
-            if conversation.system:
-                line = f"system prompt: {conversation.system}"
-            self._core.say(line)
-            return
         system = commands.new_system(text)
         change = commands.replace_system(system)
         if not self._core.chat_session.change_conversation(change):
@@ -421,6 +416,21 @@ class ConversationFlow:
         self._show_options()
         when = "" if conversation.is_empty else " from the next message on"
         self._core.say(f"system prompt{when}: {system or 'none'}")
+
+    async def _start_next(self, line: str, *, is_private: bool = False) -> None:
+        """Start a conversation as the present one began, or as is remembered for the model."""
+        if not self._core.chat_session.start_next(is_private=is_private):
+            self._core.say(self._core.busy_line())
+            return
+        await self.clear_transcript()
+        self._show_options()
+        self._core.say(line)
+        self.say_start()
+
+    def say_start(self) -> None:
+        """Say which system prompt begins the conversation, if it is remembered for the model."""
+        if line := starting_line(self._core.engine_thread, self._core.chat_session):
+            self._core.say(line)
 
     async def _start(
         self,
@@ -517,8 +527,8 @@ class ConversationFlow:
         """
         store = self._core.storage.store
         assert store is not None
-        conversation_id = self._core.chat_session.start_new_to_delete()
-        if conversation_id is None:
+        conversation_id = self._core.chat_session.journal.id
+        if not self._core.chat_session.start_next(abandons_present=True):
             return self._core.busy_line("in the chat ")
         await self.clear_transcript()
         try:
@@ -528,4 +538,5 @@ class ConversationFlow:
         except StoreError as error:
             return str(error)
         self._core.say("The conversation is deleted. This is a new one.")
+        self.say_start()
         return ""

@@ -176,6 +176,7 @@ class ModelPanel:
             self._core.say(size_line(model))
         for line in model.notices:
             self._core.say(line)
+        self._conversations.say_start()
 
     def show_failed(self, event: events.ModelFailed) -> None:
         """Say why no model is open."""

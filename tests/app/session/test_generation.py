@@ -24,7 +24,7 @@ from tests.app.fake_engine import Script
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    engine = Engine(Script(), recalls_sampling=True)
+    engine = Engine(Script(), recalls_choices=True)
     engine.load()
     yield engine
     engine.close()

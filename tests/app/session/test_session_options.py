@@ -52,7 +52,7 @@ class SavedChat:
     def start(self, settings: Settings | None = None, resumes: bool = False) -> Engine:
         """Start a program, which ends the one before."""
         self.close()
-        options = {"recalls_sampling": True, "settings": settings or built_in_settings()}
+        options = {"recalls_choices": True, "settings": settings or built_in_settings()}
         engine = Engine(Script(), **options)
         engine.chat_session = ChatSession(engine.engine_thread, None, Journal(self.store))
         self._engines.append(engine)
