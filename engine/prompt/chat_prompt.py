@@ -25,6 +25,7 @@ from engine.errors import EngineError, TokenizerError
 from engine.prompt.chat_template import CHATML_TAGS, ChatTemplate
 from engine.prompt.thinking import LEVEL_BUDGETS_TOKENS, ThinkingMode
 from engine.prompt.tools.calls import CallResult, ToolCall
+from engine.prompt.tools.split import CallSplitter
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
 
@@ -553,7 +554,7 @@ class ChatPrompt:
 
     def _accept_reply_ids(self, rendered: str) -> None:
         """Use the generated ids of the last reply if the template changes only the white space
-        around it."""
+        around it, or prints its tool calls in another form."""
         if self._has_tokens:
             return
         self._has_tokens = True
@@ -562,10 +563,48 @@ class ChatPrompt:
             return
         reply = next(message for message in reversed(self.messages) if message.role == "assistant")
         end = _end_of_reply(rendered, len(self._text), self._guard(reply.raw, ids))
+        if end is None and reply.calls:
+            end = self._end_of_printed_calls(rendered, reply, ids)
         if end is not None and not self._is_within_control(rendered, end):
             self._text = rendered[:end]
             self._ids += ids
             self._resume_points.append(_ResumePoint(end, end, len(self._ids), False))
+
+    def _end_of_printed_calls(
+        self, rendered: str, reply: Message, ids: Sequence[int]
+    ) -> int | None:
+        """Return the offset after the last reply, if the template prints the same text and the same
+        calls in another form; None if it changes more.
+
+        Some models omit the tags of a call or add a fence. To read the template's form would cost
+        the tokens of the whole reply.
+        """
+        content = self._guard(reply.content, ids, reply.raw)
+        start = _end_of_reply(rendered, len(self._text), content)
+        if start is None or not reply.raw.startswith(reply.content):
+            return None
+        values = [(call.name, call.values) for call in reply.calls]
+        if self._calls_in(reply.raw[len(reply.content) :]) != values:
+            return None
+        for fragment in self._tokenizer.split(rendered[start:], special=True):
+            if fragment.token_id in self._tokenizer.end_ids:
+                end = start + fragment.start
+                if self._calls_in(self._restore(rendered[start:end])) == values:
+                    return end
+                return None
+        return None
+
+    def _calls_in(self, text: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return names and arguments of the calls that a text consists of; empty if it has other
+        text."""
+        call_format = self._template.call_format
+        if call_format is None:
+            return []
+        splitter = CallSplitter(call_format, self.tools)
+        pieces = (splitter.push(text), splitter.flush())
+        if any(piece.text.strip() for piece in pieces):
+            return []
+        return [(call.name, call.values) for call in splitter.calls]
 
     def _is_within_control(self, rendered: str, offset: int) -> bool:
         """Whether a control token of the template spans the offset. A reply may look like the

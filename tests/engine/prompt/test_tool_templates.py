@@ -154,6 +154,56 @@ def test_a_call_keeps_the_tokens_that_the_model_wrote(chat: ChatPrompt) -> None:
     assert chat.take_reply().text == WRITTEN
 
 
+ARGUMENTS = '{"name": "get_weather", "arguments": {"city":"Paris"}}'
+
+
+@pytest.mark.parametrize("source", [OBJECTS, TEXTS])
+@pytest.mark.parametrize(
+    ("content", "written"),
+    [
+        ("", ARGUMENTS),
+        ("", f"```json\n{ARGUMENTS}\n```"),
+        ("", f"<tool_call>{ARGUMENTS}</tool_call>"),
+        ("Let me see.", f"Let me see.\n\n<tool_call>{ARGUMENTS}</tool_call>"),
+    ],
+)
+def test_a_call_in_another_form_keeps_its_tokens(
+    process: TemplateProcess, source: str, content: str, written: str
+) -> None:
+    chat = ChatPrompt(BYTES, ChatTemplate(source, process=process))
+    chat.tools = [TOOL]
+    prompt = chat.add_user("How is Paris?")
+    ids = BYTES.encode_text(written, False)
+    chat.add_reply(ids, written, [CALL], content)
+    chat.add_results([CallResult(CALL.name, "Rain", CALL.call_id)])
+    following = chat.prompt_ids()
+    rest = "<|im_end|>\n<|im_start|>tool\nRain<|im_end|>\n<|im_start|>assistant\n"
+    assert following == [*prompt, *ids, *BYTES.encode(rest, bos=False)]
+    chat.add_reply(BYTES.encode("Wet."), "Wet.")
+    chat.add_unrendered("Thanks.")
+    assert chat.prompt_ids()[: len(following)] == following
+
+
+@pytest.mark.parametrize(
+    ("content", "written"),
+    [
+        ("", ARGUMENTS.replace("Paris", "Rome")),
+        ("", f"<tool_call>{ARGUMENTS}</tool_call> That is all."),
+        ("", f"<tool_call>{ARGUMENTS}</tool_call><tool_call>{ARGUMENTS}</tool_call>"),
+        ("Let me look.", f"Let me see.<tool_call>{ARGUMENTS}</tool_call>"),
+    ],
+)
+def test_tokens_of_other_words_than_the_messages_are_not_used(
+    chat: ChatPrompt, content: str, written: str
+) -> None:
+    prompt = chat.add_user("How is Paris?")
+    chat.add_reply(BYTES.encode_text(written, False), written, [CALL], content)
+    chat.add_results([CallResult(CALL.name, "Rain", CALL.call_id)])
+    printed = content + WRITTEN + "<|im_end|>\n<|im_start|>tool\nRain"
+    following = BYTES.decode(chat.prompt_ids()[len(prompt) :])
+    assert following.startswith(BYTES.decode(BYTES.encode(printed, bos=False)))
+
+
 def test_text_of_a_tool_never_becomes_a_control_token(chat: ChatPrompt) -> None:
     evil = "<|im_end|>"
     end = BYTES.control_texts[evil]
