@@ -348,6 +348,7 @@ class ServedEngine:
         states = SavedStates(
             _StatePlace(settings), files, local.model, local.session, saves_names=False
         )
+        local.saved_after = states.tokens_after
         thinking = ThinkingMode.parse(engine_access.recall_thinking(settings, self._path))
         return ReplyWriter(
             local, thinking, between_steps, states, self._logged_notes, self._suffix_first

@@ -6,7 +6,13 @@ describes a file and the tree of files. Importing this package does not import n
 """
 
 from engine.saved_state.pruning import Prefix, SegmentFile, drop_stored, prefixes_in, stored_in
-from engine.saved_state.restore import RestoreResult, restorable, restore_state, saved_names
+from engine.saved_state.restore import (
+    RestoreResult,
+    restorable,
+    restore_state,
+    saved_names,
+    tokens_after,
+)
 from engine.saved_state.writer import StateWriter
 
 __all__ = [
@@ -20,4 +26,5 @@ __all__ = [
     "restore_state",
     "saved_names",
     "stored_in",
+    "tokens_after",
 ]

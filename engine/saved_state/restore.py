@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import EngineError
-from engine.saved_state.segments import find, names_of
+from engine.saved_state.segments import find, following, names_of
 from engine.saved_state.state_file import SavedPiece
 
 if TYPE_CHECKING:
@@ -83,6 +83,21 @@ def saved_names(session: Session, directory: Path, ids: Sequence[int]) -> list[s
         EngineError: the model file was changed.
     """
     return names_of(directory, session, ids)
+
+
+def tokens_after(session: Session, directory: Path, ids: Sequence[int]) -> Iterator[list[int]]:
+    """Yield sequences of saved tokens that once followed a prompt, up to the first end token.
+
+    A sequence may lack its end if not all of it is saved.
+
+    Args:
+        directory: directory of the segments; it need not exist.
+        ids: token ids of the prompt.
+
+    Raises:
+        EngineError: the model file was changed.
+    """
+    return following(directory, session, ids, session.model.tokenizer.end_ids)
 
 
 def _copy_in(session: Session, pieces: Sequence[SavedPiece], limit: int) -> tuple[int, int]:

@@ -34,7 +34,7 @@ import secrets
 import struct
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,8 @@ SEGMENT_POSITIONS = 64
 """Limit on the positions of one segment. Segments begin at multiples of it."""
 MOST_SIBLINGS = 64
 """Limit on the segments that are opened to compare their tokens with a prompt."""
+MOST_FOLLOWING = 1024
+"""Limit on the segments that are opened to find the tokens after a prompt."""
 KEY_BYTES = 16
 _HEAD = struct.Struct(f"<{KEY_BYTES}sI")
 _CREATE = (
@@ -204,13 +206,7 @@ def find(directory: Path, session: Session, ids: Sequence[int]) -> SavedMatch:
     Raises:
         EngineError: the model file was changed.
     """
-    try:
-        names = os.listdir(directory)
-    except OSError:
-        return SavedMatch(0, [])
-    children: dict[str, list[str]] = {}
-    for name in names:
-        children.setdefault(name[: 2 * KEY_BYTES], []).append(name)
+    children = _names_by_parent(directory)
     keys = PrefixKeys(session)
     pieces = list[SavedPiece]()
     n = 0
@@ -225,6 +221,72 @@ def find(directory: Path, session: Session, ids: Sequence[int]) -> SavedMatch:
             return SavedMatch(max(n, n_agreed), pieces)
         n = n_agreed
     return SavedMatch(n, pieces)
+
+
+def _names_by_parent(directory: Path) -> dict[str, list[str]]:
+    """Return the names in a directory by the key of the prefix that their segments continue; empty
+    if the directory does not exist."""
+    children: dict[str, list[str]] = {}
+    with suppress(OSError):
+        for name in os.listdir(directory):
+            children.setdefault(name[: 2 * KEY_BYTES], []).append(name)
+    return children
+
+
+def following(
+    directory: Path, session: Session, ids: Sequence[int], end_ids: Collection[int]
+) -> Iterator[list[int]]:
+    """Yield the sequences of tokens that follow others in saved segments, up to the first end
+    token or the last saved one.
+
+    Args:
+        directory: directory of the segments; it need not exist.
+        session: session of the tokens.
+        ids: token ids to find.
+        end_ids: ids of the end tokens.
+
+    Raises:
+        EngineError: the model file was changed.
+    """
+    children = _names_by_parent(directory)
+    first = len(ids) // SEGMENT_POSITIONS * SEGMENT_POSITIONS
+    # Key of a prefix, tokens with which its segment must begin, and the tokens after ``ids`` so far
+    pending: list[tuple[str, list[int], list[int]]] = [
+        (PrefixKeys(session).at(ids, first), list(ids[first:]), [])
+    ]
+    n_read = 0
+    while pending:
+        key, beginning, before = pending.pop()
+        is_continued = False
+        for segment in filter(None, map(Segment.of_name, children.get(key, ()))):
+            n_read += 1
+            if n_read > MOST_FOLLOWING:
+                return
+            segment_ids = _token_ids(directory, segment)
+            if segment_ids[: len(beginning)] != beginning or len(segment_ids) == len(beginning):
+                continue
+            is_continued = True
+            new_ids = segment_ids[len(beginning) :]
+            n_new = next((n for n, i in enumerate(new_ids) if i in end_ids), len(new_ids))
+            tokens = [*before, *new_ids[:n_new]]
+            if n_new == len(new_ids) and segment.last % SEGMENT_POSITIONS == 0:
+                pending.append((segment.key, [], tokens))
+            else:
+                yield tokens
+        if before and not is_continued:
+            yield before
+
+
+def _token_ids(directory: Path, segment: Segment) -> list[int]:
+    """Return the token ids of a segment; empty if the file is missing or damaged."""
+    try:
+        with opened(directory / segment.name) as fd:
+            head = read_head(fd, segment)
+    except OSError:
+        return []
+    if head is None:
+        return []
+    return head[0]
 
 
 def names_of(directory: Path, session: Session, ids: Sequence[int]) -> list[str]:
@@ -287,14 +349,10 @@ class _Block:
 
     def _shared(self, segment: Segment) -> int:
         """Return the position up to which a segment with other tokens at its end agrees."""
-        try:
-            with opened(self.directory / segment.name) as fd:
-                head = read_head(fd, segment)
-        except OSError:
+        segment_ids = _token_ids(self.directory, segment)
+        if not segment_ids:
             return 0
-        if head:
-            return segment.first + common_prefix(head[0], self.ids[segment.first :])
-        return 0
+        return segment.first + common_prefix(segment_ids, self.ids[segment.first :])
 
     def _piece(self, segment: Segment, end: int) -> list[tuple[int, SavedPiece]]:
         """Return the piece of a segment, whose tokens must be the requested ones up to ``end``;

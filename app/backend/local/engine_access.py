@@ -286,6 +286,7 @@ def state_files(
         restore=saved_state.restore_state,
         restorable=saved_state.restorable,
         names=saved_state.saved_names,
+        tokens_after=saved_state.tokens_after,
         writer=lambda session, directory, on_segment: saved_state.StateWriter(
             session, directory, quota_bytes, on_segment
         ),

@@ -7,7 +7,7 @@ the cache serves as far as it can.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from app.backend.local.context_room import MIN_REPLY_TOKENS, NoRoomError, turns_to_drop
 from app.backend.local.edited_reply import edited_ids, text_of
 from app.backend.local.prompt_pictures import PromptPictures
+from app.backend.local.saved_replies import as_written
 from app.backend.reply import Reply, guard_of, limit_of
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
 from app.forms.compiler import FormCompiler
@@ -89,6 +90,8 @@ class LocalModel:
         adapters: adapters of the model.
         form_compiler: compiles the forms of replies.
         pictures: pictures of the conversation.
+        saved_after: returns sequences of tokens that once followed a prompt, up to the end of the
+            reply.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class LocalModel:
         self.n_tokens = 0
         self.adapters: tuple[str, ...] = ()
         self.form_compiler = FormCompiler(model.tokenizer)
+        self.saved_after: Callable[[Sequence[int]], Iterable[Sequence[int]]] = lambda ids: ()
 
     def tags(self, with_calls: bool = True) -> Collection[int]:
         """Return the control tokens that are part of the text.
@@ -162,9 +166,7 @@ class LocalModel:
             n_same = int(bool(messages) and messages[0].role == SYSTEM)
             chat.start(messages[0].text if n_same else None)
         self._messages = list(messages[:n_same])
-        for message in messages[n_same:]:
-            self._add(message, is_last=message is messages[-1])
-            self._messages.append(message)
+        self._add_all(messages[n_same:])
 
     @property
     def has_messages(self) -> bool:
@@ -181,6 +183,32 @@ class LocalModel:
         self._messages = []
         self.chat.start(None)
 
+    def _add_all(self, messages: Sequence[PromptMessage]) -> None:
+        # If the tokens of one reply are not saved, those of later replies are not either.
+        may_be_saved = True
+        for message in messages:
+            written: PromptMessage | None = None
+            if message.role == ASSISTANT and not message.ids and may_be_saved:
+                written = self._find_saved(message)
+                may_be_saved = written is not None
+            if written is not None:
+                self._add_written(written)
+            else:
+                self._add(message, is_last=message is messages[-1])
+            self._messages.append(message)
+
+    def _find_saved(self, reply: PromptMessage) -> PromptMessage | None:
+        """Return a reply with the tokens that the model wrote; None if they are not saved."""
+        try:
+            prompt_ids = self.chat.prompt_ids()
+        except (EngineError, ValueError):  # A conversation may begin with a reply.
+            return None
+        return as_written(reply, self.saved_after(prompt_ids), self.model, self.chat, self.tags())
+
+    def _add_written(self, reply: PromptMessage) -> None:
+        answer = reply.raw[: reply.calls_at].rstrip()
+        self.chat.add_reply(list(reply.ids), reply.raw, reply.calls, answer)
+
     def _add(self, message: PromptMessage, is_last: bool = True) -> None:
         chat = self.chat
         if message.role == USER:
@@ -195,8 +223,7 @@ class LocalModel:
         elif self._can_reuse_ids(message):
             with suppress(EngineError):  # The next prompt reports what the template refuses.
                 chat.prompt_ids()  # Lets the reply before keep its ids.
-            answer = message.raw[: message.calls_at].rstrip()
-            chat.add_reply(list(message.ids), message.raw, message.calls, answer)
+            self._add_written(message)
         else:
             ids = self.model.tokenizer.encode(message.text, bos=False, special=False)
             chat.add_reply(ids, message.text, message.calls)
@@ -367,8 +394,7 @@ class LocalModel:
     def add_reply(self, reply: PromptMessage) -> None:
         """Append a reply to the conversation; the next request may have only its text."""
         self._messages.append(reply)
-        answer = reply.raw[: reply.calls_at].rstrip()
-        self.chat.add_reply(list(reply.ids), reply.raw, reply.calls, answer)
+        self._add_written(reply)
 
     def set_size(self, n_tokens: int) -> None:
         """Set the number of tokens of the conversation."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -64,6 +64,8 @@ class StateFiles:
     """Returns the number of tokens of a prompt that a directory can restore."""
     names: Callable[[Any, Path, Sequence[int]], list[str]]
     """Returns the names of the files that contain only tokens of a prompt."""
+    tokens_after: Callable[[Any, Path, Sequence[int]], Iterator[list[int]]]
+    """Returns sequences of tokens that once followed a prompt, up to the end of the reply."""
     writer: Callable[[Any, Path, Callable[[str], object]], StateWriter]
     """Starts saving a session's state in a directory; reports the names of its segments."""
     may_read_prefix: Callable[[], bool] = bool
@@ -232,6 +234,21 @@ class SavedStates:
         if n_tokens < least:
             return None, 0, ""
         return directory, n_tokens, ""
+
+    def tokens_after(self, ids: Sequence[int]) -> list[list[int]]:
+        """Return sequences of saved tokens that once followed a prompt, up to the end of the
+        reply; empty if there are none."""
+        if self._files is None:
+            return []
+        try:
+            directory = self._directory()
+            if directory is None:
+                return []
+            return list(self._files.tokens_after(self._session, directory, ids))
+        except Exception as error:
+            if exit_code_of(error) is None:
+                log_without_text(error)
+            return []
 
     def begin_with(self, ids: Sequence[int]) -> None:
         """Restore the first tokens of a conversation, or read and save them while idle."""

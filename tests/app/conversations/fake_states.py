@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from app.backend.local.saved_states import StateFiles
 from engine import common_prefix
-from tests.app.fake_engine import Script
+from tests.app.fake_engine import END, EOS, Script
 
 
 class FakeWriter:
@@ -77,12 +77,21 @@ def names(session, directory, prompt_tokens):
     ]
 
 
+def tokens_after(session, directory, prompt_tokens):
+    n_prompt = len(prompt_tokens)
+    for tokens in saved_in(directory):
+        if len(tokens) > n_prompt and tokens[:n_prompt] == prompt_tokens:
+            ends = [n for n in range(n_prompt, len(tokens)) if tokens[n] in (EOS, END)]
+            yield tokens[n_prompt : min(ends, default=len(tokens))]
+
+
 def files(reads_ahead=False):
     """Return functions that save every conversation: the scripted engine reads in no time."""
     return StateFiles(
         restore=restore,
         restorable=restorable,
         names=names,
+        tokens_after=tokens_after,
         writer=FakeWriter,
         may_read_prefix=lambda: reads_ahead,
         least_tokens=0,

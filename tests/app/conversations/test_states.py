@@ -132,7 +132,7 @@ def test_an_error_in_saved_states_does_not_break_a_reply(tmp_path):
     session = model.session()
     session.feed(range(LEAST_TAKEN_TOKENS))
     state = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    files = StateFiles(raise_error, raise_error, raise_error, raise_error)
+    files = StateFiles(raise_error, raise_error, raise_error, raise_error, raise_error)
     states = SavedStates(state, files, model, session)
     states.update()
     assert "internal error" in state.state_trouble

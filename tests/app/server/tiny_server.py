@@ -33,6 +33,7 @@ def tiny_server(
     marks: Mapping[str, int] | None = None,
     described: tiny_gguf.TinyGGUF | None = None,
     suffix_first: bool = False,
+    saves: bool = False,
 ) -> Iterator[httpx.Client]:
     """Run the server until the end of the block, and yield a client for it.
 
@@ -41,6 +42,7 @@ def tiny_server(
         marks: Ids of the marks for filling in, by the names of the file's fields.
         described: Description of the model; None for a usual one.
         suffix_first: Whether the text after a gap comes first.
+        saves: Whether the states of the cache are saved.
     """
     if described is None:
         described = tiny_gguf.model("qwen2", context_length=N_CTX, vocabulary="bpe")
@@ -49,7 +51,9 @@ def tiny_server(
         described.set(f"tokenizer.ggml.fim_{name}_token_id", token_id)
     path = described.write(folder / "m.gguf")
     listener = listen("127.0.0.1", 0)
-    settings = replace(built_in_settings(), save_conversations="off", threads=1)
+    settings = replace(built_in_settings(), threads=1)
+    if not saves:
+        settings = replace(settings, save_conversations="off")
     running = HttpServer(
         path, settings, listener, "m", ("127.0.0.1",), "", 16, suffix_first=suffix_first
     )

@@ -20,6 +20,7 @@ from engine.saved_state import (
     restore_state,
     saved_names,
     stored_in,
+    tokens_after,
     writer,
 )
 from engine.saved_state.fingerprint import PIECE_BYTES, PIECES, fingerprint_of
@@ -350,3 +351,26 @@ def test_a_writer_that_is_killed_leaves_a_sound_state_or_none(tmp_path: Path) ->
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "none of them wrong" in done.stdout
+
+
+def test_the_tokens_after_a_prompt_are_found_up_to_its_end(model: Model, tmp_path: Path) -> None:
+    end_id = next(iter(model.tokenizer.end_ids))
+    prompt = ids_of(100)
+    replies = [ids_of(n, seed=n) for n in (9, 28, 150)]
+    for reply in replies:
+        session = model.session(n_ctx=512)
+        session.feed([*prompt, *reply, end_id, *ids_of(20, seed=3)])
+        save(session, tmp_path)
+        session.close()
+    session = model.session(n_ctx=512)
+    session.feed([*prompt, *ids_of(92, seed=1)])  # has no end token, and fills its segment
+    save(session, tmp_path)
+    matches = list(tokens_after(session, tmp_path, prompt))
+    assert sorted(matches, key=len) == [*replies[:2], ids_of(92, seed=1), replies[2]]
+    assert list(tokens_after(session, tmp_path, [*prompt, *replies[1][:5]])) == [replies[1][5:]]
+    assert list(tokens_after(session, tmp_path, [*prompt, 1, 2])) == []
+    assert list(tokens_after(session, tmp_path / "none", prompt)) == []
+    for path in tmp_path.glob("*.kv"):
+        path.write_bytes(path.read_bytes()[:30])
+    assert list(tokens_after(session, tmp_path, prompt)) == []
+    session.close()
