@@ -9,8 +9,8 @@ OTHER = "Program"
 GROUPS = {
     "Chat": (
         "chat.new", "chat.private", "app.conversations", "chat.find", "app.outline",
-        "chat.rename", "chat.fork", "chat.delete", "chat.save",
-        "chat.system", "chat.persona", "chat.context",
+        "chat.rename", "chat.tag", "chat.pin", "chat.fork", "chat.delete", "chat.save",
+        "chat.system", "chat.persona", "chat.context", "chat.compact",
     ),
     "Answers": (
         "chat.regenerate", "chat.answers", "chat.branch", "chat.continue_reply", "chat.edit",
@@ -18,8 +18,8 @@ GROUPS = {
         "chat.focus_newer",
     ),
     "Files": (
-        "chat.read", "chat.prompt", "app.documents", "chat.unfold", "chat.external_editor",
-        "chat.take_back",
+        "chat.read", "chat.paste", "chat.detail", "chat.prompt", "app.documents", "chat.unfold",
+        "chat.external_editor", "chat.take_back",
     ),
     "Model": ("app.models", "app.get", "chat.model", "chat.set", "chat.lora"),
     "Speed": (

@@ -107,7 +107,7 @@ def test_a_failed_regen_keeps_the_earlier_answer(
 
 
 def test_a_mistyped_command_names_the_nearest(talk: HeadlessChat, script: Script) -> None:
-    _, err = talk("/ne", "/sytem x", "/q")
+    _, err = talk("/ne", "/sytem x", "/qit")
     for nearest in ("/new", "/system", "/quit"):
         assert f"nearest: {nearest}" in err
     assert script.opened[0].sessions[0].fed_counts == []

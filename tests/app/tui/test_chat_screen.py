@@ -455,13 +455,13 @@ async def test_the_palette_begins_with_what_was_used():
         await driver.pilot.press("ctrl+p")
         await driver.shows("Chat     Start a new conversation")
         await driver.hides("Send the message")
-        await driver.type("full")
-        await driver.shows("Show how full the context is")
+        await driver.type("fills")
+        await driver.shows("Show what fills the context")
         await driver.hides("Start a new conversation")
         await driver.pilot.press("enter")
         await driver.note("Context: ")
         await driver.pilot.press("ctrl+p")
-        await driver.shows("Used     Show how full the context is")
+        await driver.shows("Used     Show what fills the context")
 
 
 async def test_the_palette_has_every_action_and_carries_it_out():

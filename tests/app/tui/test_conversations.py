@@ -860,7 +860,7 @@ def test_fields_of_messages_are_all_saved():
     assert names == of_tools | {
         "role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw",
         "is_missing", "alternatives", "n_older",
-        "server_fields",
+        "server_fields", "model",
     }  # fmt: skip
 
 

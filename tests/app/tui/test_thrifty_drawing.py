@@ -43,7 +43,7 @@ async def test_any_regions_look_as_textual_draws_them() -> None:
         await driver.ask("A question")
         for size in ((80, 24), (40, 12), (120, 40)):
             await driver.pilot.resize_terminal(*size)
-            await driver.until(lambda size=size: driver.chat.size == size)
+            await driver.until(lambda size=size: driver.chat._compositor.size == size)
             for _ in range(8):
                 regions = set()
                 for _ in range(random.randint(1, 4)):
