@@ -41,15 +41,20 @@ def say_in(talk: HeadlessChat, text: str) -> str:
     return talk.close()
 
 
+def report(line: str) -> None:
+    """Report a line to the parent in one write, since the processes share a pipe."""
+    os.write(1, f"{line}\n".encode())
+
+
 def start(name: str) -> None:
     """Open the conversation and wait."""
     os.read(0, 1)
     try:
         talk = open_session(name)
     except Refusal as refusal:
-        print(f"refused: {refusal}", flush=True)
+        report(f"refused: {refusal}")
         return
-    print(f"open: {talk.chat_session.journal.id}", flush=True)
+    report(f"open: {talk.chat_session.journal.id}")
     os.read(0, 1)
     say_in(talk, f"from {os.getpid()}")
 
