@@ -234,6 +234,8 @@ async def test_a_saved_state_serves_the_other_branch(monkeypatch: pytest.MonkeyP
     long_reply = "word " * 40
     async with chatting(script(long_reply, "Two.", "Uno.", "Three.")) as driver:
         await driver.ask("one")
+        # The scripted replies take no time, the first write to a slow disk may take seconds.
+        await driver.until(lambda: driver.chat.core.chat_session.journal.state_path is not None)
         await driver.ask("two")
         await edit(driver, 1, "uno")
         await driver.say("/branch")
