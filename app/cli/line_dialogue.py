@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from app.backend.local.context_room import ANNOUNCED_SHARE
+from app.cli.idle_summary import IdleSummary
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import ProgressLine, ReplyOutput, write_reply
 from app.conversations.conversation import Ending
@@ -62,11 +63,19 @@ class Dialogue:
     Attributes:
         was_interrupted: whether Ctrl-C came since the last line was read: the next one quits.
         has_left: whether the user wants to leave.
+
+    Args:
+        compact: value of the setting ``compact``.
+        is_typed: whether a user types the lines at a terminal.
     """
 
-    def __init__(self, headless: HeadlessChat, progress: ProgressLine) -> None:
+    def __init__(
+        self, headless: HeadlessChat, progress: ProgressLine, compact: str, is_typed: bool
+    ) -> None:
         self.headless = headless
         self._progress = progress
+        self._compact = compact
+        self._idle_summary = IdleSummary(headless, progress, compact, is_typed)
         self._announced_id = self._said_trouble = ""
         self._has_warned_of_locks = self._is_announced = False
         """Whether it was said what a full context will mean."""
@@ -162,6 +171,20 @@ class Dialogue:
         if ending is not None:
             self.say_event(ending)
         self._say_trouble()
+        if isinstance(ending, events.GenerationFinished):
+            self._idle_summary.begin()
+
+    def end_idle_summary(self, is_needed: bool = False) -> None:
+        """End the summary that began after the last reply, and say the lines about it.
+
+        Args:
+            is_needed: whether a message follows.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed a second time.
+        """
+        for event in self._idle_summary.end(is_needed):
+            self.say_event(event)
 
     def _stop(self) -> None:
         self.was_interrupted = True
@@ -242,6 +265,6 @@ class Dialogue:
             self._is_announced = True
             say(
                 figures.context_nearly_full(
-                    used, n_ctx, model is not None and model.context_may_grow
+                    used, n_ctx, model is not None and model.context_may_grow, self._compact
                 )
             )

@@ -67,7 +67,7 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     questions.chat = headless
     try:
         code = _chat_until_end(
-            Dialogue(headless, progress),
+            Dialogue(headless, progress, settings.compact, _is_typed()),
             model_place,
             storage.store if storage.resume != NEW else None,
             progress,
@@ -137,13 +137,19 @@ def _read_lines(dialogue: Dialogue) -> int:
                 break
             if line.strip():
                 dialogue.was_interrupted = False
+                dialogue.end_idle_summary(is_needed=not line.startswith("/"))
             commands.take_line(line)
         except KeyboardInterrupt:
             if dialogue.was_interrupted:
                 return exit_codes.INTERRUPTED
             dialogue.was_interrupted = True
             say("(press ctrl+c again, or ctrl+d, to quit)")
+    dialogue.end_idle_summary()
     return exit_codes.OK
+
+
+def _is_typed() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _is_interactive() -> bool:

@@ -28,9 +28,14 @@ _LONG_S = 2.0
 
 
 class ProgressLine:
-    """Progress line on stderr, replaced in place on a terminal; rare messages elsewhere."""
+    """Progress line on stderr, replaced in place on a terminal; rare messages elsewhere.
+
+    Attributes:
+        is_hidden: whether nothing is shown, because the user types.
+    """
 
     def __init__(self) -> None:
+        self.is_hidden = False
         self._stream = sys.stderr
         self._is_shown = False
         self._is_live = (
@@ -96,7 +101,7 @@ class ProgressLine:
     def show(self, text: str) -> None:
         """Replace the line, at most ten times a second."""
         now_s = time.monotonic()
-        if not self._is_live or now_s - self._last_s < _MIN_INTERVAL_S:
+        if self.is_hidden or not self._is_live or now_s - self._last_s < _MIN_INTERVAL_S:
             return
         self._last_s = now_s
         self._write(f"\r\x1b[K{clean_line(text, limit=_WIDTH)}")

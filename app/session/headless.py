@@ -196,6 +196,16 @@ class HeadlessChat:
         self._finish_earlier()
         return self._follow_turn(self.chat_session.summaries.begin(), "no model is loaded")
 
+    def compact_if_full(self) -> Iterator[events.Event] | None:
+        """Begin to summarize a context that fills; return None if there is no need.
+
+        Another thread may iterate over the events if this one only calls ``stop`` meanwhile.
+        """
+        self._finish_earlier()
+        if not self.chat_session.summaries.begin_if_full():
+            return None
+        return self._follow()
+
     def remove_summary(self) -> Iterator[events.Event]:
         """Let the model read the messages of the last summary again. Raises Refusal: there is
         none."""

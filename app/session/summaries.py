@@ -11,9 +11,16 @@ from app.conversations.conversation import USER, Conversation, Ending, PromptMes
 from app.conversations.journal import Journal
 from app.conversations.session_options import SessionOptions
 from app.documents.read import about_tokens
+from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal
 from app.session import events
-from app.session.compaction import Compaction, begin_compaction, request_of, summary_text
+from app.session.compaction import (
+    FULL_SHARE,
+    Compaction,
+    begin_compaction,
+    request_of,
+    summary_text,
+)
 from app.session.events import Event
 from app.session.request import Request
 from app.session.running import Phase
@@ -66,11 +73,13 @@ class Summaries:
         Args:
             is_automatic: whether a message of the user ends it.
 
-        Raises Refusal: there is too little to summarize.
+        Raises Refusal: there is too little to summarize, or the model cannot do it.
         """
         chat_session = self._chat_session
         if chat_session.is_busy or chat_session.model is None:
             return False
+        if is_starter(chat_session.model.path):
+            raise Refusal("the starter model cannot summarize: any other model can")
         compaction = begin_compaction(chat_session.conversation, is_automatic)
         request = request_of(compaction, chat_session.conversation, chat_session.request_options)
         if not self._engine_thread.reply(request):
@@ -78,6 +87,20 @@ class Summaries:
         chat_session.phase = Phase.COMPACTING
         self._compaction = compaction
         return True
+
+    def begin_if_full(self) -> bool:
+        """Let the model summarize a context that fills, until the user sends a message.
+
+        Returns:
+            False if the context has room, or nothing can be summarized.
+        """
+        status = self._engine_thread.status
+        if not status.n_ctx or status.context_used < FULL_SHARE * status.n_ctx:
+            return False
+        try:
+            return self.begin(is_automatic=True)
+        except Refusal:  # there is nothing but the last turn
+            return False
 
     def remove(self) -> bool:
         """Let the model read the messages of the last summary again; return False while busy.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from app.conversations.conversation import Conversation
-from app.program.bundled_model import is_starter
-from app.program.refusals import Refusal
 from app.session import commands, events
-from app.session.compaction import FULL_SHARE, ON
+from app.session.compaction import ON
 from app.session.events import Event
 from app.tui.chat.core import ChatCore
 from app.tui.textual_hacks import call_once
@@ -42,19 +40,20 @@ class CompactionPart:
             else:
                 self._begin()
 
-    def _begin(self, is_automatic: bool = False) -> None:
+    def _begin(self) -> None:
         core = self._core
         if core.refuses_while_busy():
             return
-        model = core.chat_session.model
-        if model is None:
+        if core.chat_session.model is None:
             core.say_no_model()
             return
-        if is_starter(model.path):
-            raise Refusal("the starter model cannot summarize: any other model can")
-        if core.chat_session.summaries.begin(is_automatic):
-            stop = core.keymap.hint("chat.stop", "stops it")
-            core.say(" · ".join(filter(None, ("Summarizing the oldest turns ...", stop))))
+        if core.chat_session.summaries.begin():
+            self._say_begun()
+
+    def _say_begun(self) -> None:
+        core = self._core
+        stop = core.keymap.hint("chat.stop", "stops it")
+        core.say(" · ".join(filter(None, ("Summarizing the oldest turns ...", stop))))
 
     def _remove_summary(self) -> None:
         core = self._core
@@ -90,13 +89,5 @@ class CompactionPart:
 
     def _request(self) -> None:
         core = self._core
-        status = core.engine_thread.status
-        is_full = bool(status.n_ctx) and status.context_used >= FULL_SHARE * status.n_ctx
-        model = core.chat_session.model
-        if core.chat_session.is_busy or core.prompt.text or not is_full or model is None:
-            return
-        if not is_starter(model.path):
-            try:
-                self._begin(is_automatic=True)
-            except Refusal:  # there is nothing but the last turn
-                return
+        if not core.prompt.text and core.chat_session.summaries.begin_if_full():
+            self._say_begun()

@@ -71,7 +71,7 @@ def test_the_second_turn_reads_its_own_tokens_only(talk: HeadlessChat, script: S
         (
             ["/system", "first", "/system be kind", "second"],
             "",
-            "(none)",
+            "There is no system prompt",
             "be kindfirstone.secondtwo.",
         ),
         (["/system -", "first"], "sys", "no system prompt", "firstone."),
