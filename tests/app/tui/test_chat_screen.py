@@ -409,7 +409,7 @@ async def test_a_reply_is_copied_and_saved_and_no_file_overwritten(
 
 
 async def test_help_lists_keys_and_commands_and_escape_leaves_it():
-    async with chatting(size=(80, 64)) as driver:
+    async with chatting(size=(80, 90)) as driver:
         await driver.pilot.press("f1")
         await driver.until(lambda: isinstance(driver.app.screen, HelpScreen))
         await driver.shows("/regen, /retry")

@@ -15,7 +15,7 @@ from app.tui.widgets.call_question import CALM_S, CallQuestion
 from app.tui.widgets.message_view import ReplyView, ToolView
 from engine.prompt.tools.calls import ToolCall
 from tests.app.chat_driver import Driver, chatting
-from tests.app.fake_engine import Script
+from tests.app.fake_engine import Gate, Script
 
 SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "hostile_server.py"
 TOOLS = ToolSettings(
@@ -153,10 +153,13 @@ async def test_an_empty_reply_with_tools_is_tried_without() -> None:
 
 
 async def test_a_question_waits_while_a_message_is_typed() -> None:
-    async with chatting(Script(replies=[[call("hi")], ["Well."]]), tools=TOOLS) as chat:
+    gate = Gate()
+    script = Script(replies=[[call("hi")], ["Well."]], token_gate=gate)
+    async with chatting(script, tools=TOOLS) as chat:
         await chat.say("what?")
         chat.prompt.focus()
         chat.prompt.show_text("and the")
+        gate.open()
         await question(chat)
         assert chat.chat.focused is chat.prompt
         await chat.shows("goes to the question of a tool")
