@@ -110,8 +110,12 @@ class ReplyParser:
             _clean(self._thought_cleaner, split.thought), _clean(self._text_cleaner, answer), calls
         )
 
-    def finish(self) -> ParsedPiece:
-        """Return what was held back; the reply is complete."""
+    def finish(self, is_cut: bool = False) -> ParsedPiece:
+        """Return what was held back; the reply is over.
+
+        Args:
+            is_cut: Whether a limit ended the reply; a call without its end is then text.
+        """
         if self._thinking is None:
             split = ThoughtSplit()
         else:
@@ -121,7 +125,7 @@ class ReplyParser:
         calls: tuple[ToolCall, ...] = ()
         if self._call_splitter is not None:
             result = self._call_splitter.push(answer)
-            rest = self._call_splitter.flush()
+            rest = self._call_splitter.flush(is_cut)
             answer = result.text + rest.text
             calls = result.calls + rest.calls
 

@@ -189,7 +189,6 @@ class ReplyWriter:
                     break
                 self._after_step()
         streamer.push(line_limit.flush())
-        streamer.finish()
 
         if line_limit.is_reached:
             reason = "length"
@@ -197,6 +196,7 @@ class ReplyWriter:
             reason = _API_REASONS.get(reply.meter.finish_reason, "cancelled")
         if reason == "cancelled" and task.is_superseded:
             reason = "length"
+        streamer.finish(is_cut=reason != "stop")
         if prompt.chat is not None and reason != "cancelled":
             self._remember(request, reply, streamer)
 
@@ -494,12 +494,15 @@ class _ReplyStreamer:
             self._pending_chances.clear()
         self._send(piece)
 
-    def finish(self) -> None:
+    def finish(self, is_cut: bool) -> None:
         """Send the text that was held back.
 
         Tokens that have no text by now belong to a stop string.
+
+        Args:
+            is_cut: Whether something other than the model ended the reply.
         """
-        self._send(self._parser.finish())
+        self._send(self._parser.finish(is_cut))
 
     def _send(self, piece: ParsedPiece) -> None:
         calls = self._with_ids(piece.calls)

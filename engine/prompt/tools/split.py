@@ -14,6 +14,8 @@ from engine.prompt.tools.json_calls import BARE, read_bare
 _ARGUMENTS = '"arguments"', '"parameters"'
 _UNREADABLE = "it is not written as a call"
 _QUOTES = re.compile(r'\\.|"', re.DOTALL)
+_ENDS = "}", "]", ")", "```"
+"""Last characters of calls that are whole without a marker after them."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class CallSplitter:
         """Reads the open region."""
         self._is_bare = False
         """Whether the open region began without a marker."""
+        self._is_cut = False
         self._searched = 0
         self._scanned = 0
         self._is_in_string = False
@@ -85,8 +88,13 @@ class CallSplitter:
             self.tail_chars += len(text)
         return self._process(is_last=False)
 
-    def flush(self) -> SplitResult:
-        """End the stream; returns the text and calls that were waiting."""
+    def flush(self, is_cut: bool = False) -> SplitResult:
+        """End the stream; returns the text and calls that were waiting.
+
+        Args:
+            is_cut: whether a limit ended the reply, so that the last call may lack its end.
+        """
+        self._is_cut = is_cut
         return self._process(is_last=True)
 
     def _process(self, is_last: bool) -> SplitResult:
@@ -174,6 +182,7 @@ class CallSplitter:
     def _take_region(self, texts: list[str], is_last: bool) -> bool:
         """Process a region if it is complete; returns whether it is."""
         end = self._end_of_region()
+        is_closed = end is not None
         if end is None:
             if not is_last and len(self._buffer) <= MAX_CALL_CHARS:
                 return False
@@ -181,13 +190,21 @@ class CallSplitter:
         region = self._buffer[:end]
         self._buffer = self._buffer[end:]
         self._is_open = False
-        calls = self._calls_of(region) if len(region) <= MAX_CALL_CHARS else []
+        may_call = is_closed or not self._is_cut or self._looks_whole(region)
+        calls: list[ToolCall] = []
+        if may_call and len(region) <= MAX_CALL_CHARS:
+            calls = self._calls_of(region)
         if calls:
             self.calls += calls[: MAX_CALLS - len(self.calls)]
             self._is_after_call = True
         else:
             self._emit(self._without_markers(region), texts)
         return True
+
+    def _looks_whole(self, region: str) -> bool:
+        """Whether a region without closing text may be complete, although the reply was cut."""
+        has_closing = bool(self._format.closing) and not self._is_bare
+        return not has_closing and region.rstrip().endswith(_ENDS)
 
     def _calls_of(self, region: str) -> list[ToolCall]:
         """Return the calls of a region; empty if a call without markers fits no tool."""

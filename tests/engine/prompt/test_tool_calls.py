@@ -134,6 +134,18 @@ def test_a_reply_is_split_alike_wherever_it_is_cut(name: str, reply: str, expect
         assert split(call_format, [reply[:cut], reply[cut:]]) == expected, reply[:cut]
 
 
+@pytest.mark.parametrize(("name", "reply", "expected"), [case for case in REPLIES if case[2][1]])
+def test_a_call_without_its_end_is_text_if_the_reply_was_cut(
+    name: str, reply: str, expected: Found
+) -> None:
+    for cut in range(1, len(reply)):
+        splitter = CallSplitter(BY_NAME[name], TOOLS)
+        splitter.push(reply[:cut])
+        splitter.flush(is_cut=True)
+        calls = [(call.name, json.loads(call.arguments)) for call in splitter.calls]
+        assert calls == expected[1][: len(calls)], reply[:cut]
+
+
 def test_text_that_cannot_be_a_bare_call_is_shown_at_once() -> None:
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
     assert [splitter.push(piece).text for piece in ("```", "py", "thon\n")] == ["", "```py", "thon"]
