@@ -68,14 +68,14 @@ class BuiltInTools:
 
     def __init__(self, make_tools: Callable[[], Sequence[BuiltInTool]]) -> None:
         self._make_tools = make_tools
-        self._functions: dict[str, Function] = {}
+        self._tools: dict[str, BuiltInTool] = {}
         self.left_out: tuple[str, ...] = ()
         self.has_new_tools = False
 
     @property
     def is_running(self) -> bool:
         """Whether the tools were made."""
-        return bool(self._functions)
+        return bool(self._tools)
 
     def start(self) -> tuple[ServedTool, ...]:
         """Make the tools and return them."""
@@ -85,13 +85,18 @@ class BuiltInTools:
         """Make the tools again and return them."""
         self.has_new_tools = False
         tools = self._make_tools()
-        self._functions = {item.tool.name: item.function for item in tools}
+        self._tools = {item.tool.name: item for item in tools}
         return tuple(item.tool for item in tools)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Return the result of a call. A failure is a result with an error."""
+        item = self._tools[name]
+        required = item.tool.parameters["required"]
+        missing = [parameter for parameter in required if parameter not in arguments]
+        if missing:
+            return ToolResult(f"The call lacks {', '.join(missing)}.", is_error=True)
         try:
-            text = self._functions[name](arguments)
+            text = item.function(arguments)
         except ToolFailure as failure:
             return ToolResult(clean_text(str(failure)[:MAX_RESULT_CHARS]), is_error=True)
         is_cut = len(text) > MAX_RESULT_CHARS
@@ -99,7 +104,7 @@ class BuiltInTools:
 
     def close(self) -> None:
         """Forget the tools."""
-        self._functions = {}
+        self._tools = {}
 
 
 def text_parameters(

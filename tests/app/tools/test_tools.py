@@ -437,6 +437,8 @@ def test_built_in_tools_are_used_like_those_of_servers() -> None:
     assert box.call(call, lambda line: None) == "6 * 7 = 42"
     wrong = ToolCall("calculate", '{"expression": "six"}', "2")
     assert box.call(wrong, lambda line: None).startswith("The tool reports an error:\n")
+    empty = ToolCall("calculate", "{}", "3")
+    assert box.call(empty, lambda line: None).endswith("The call lacks expression.")
 
 
 def test_built_in_tools_are_listed_and_turned_on() -> None:
