@@ -78,22 +78,25 @@ def _talk(process: subprocess.Popen[bytes], code: str, is_stopped: Stopped) -> s
         process.stdin.close()
     output = bytearray()
     deadline_s = time.monotonic() + WALL_S
-    while len(output) <= MAX_RESULT_CHARS:
+    code_of_end: int | None = None
+    is_open = True
+    while code_of_end is None:
         if is_stopped():
             raise StoppedError
         if time.monotonic() > deadline_s:
             raise ToolFailure(f"The code runs longer than {WALL_S:.0f} s. {_beginning(output)}")
-        if select.select([process.stdout], [], [], _POLL_S)[0]:
+        if len(output) > MAX_RESULT_CHARS:
+            return _text(output) + "\n[more is left out]"
+        if not is_open:
+            with suppress(subprocess.TimeoutExpired):
+                code_of_end = process.wait(_POLL_S)
+        elif select.select([process.stdout], [], [], _POLL_S)[0]:
             piece = os.read(process.stdout.fileno(), _READ_BYTES)
-            if not piece:
-                break
+            is_open = bool(piece)
             output += piece
-    else:
-        return _text(output) + "\n[more is left out]"
     if output[:1] != READY:
         reason = output[1:200].decode("utf-8", "replace") or "its process ends at once"
         raise ToolServerError(f"Python cannot be isolated on this system: {reason}")
-    code_of_end = process.wait()
     if code_of_end:
         raise ToolFailure(
             f"The code was ended: more than {CPU_S} s of processor time, or too much memory. "
