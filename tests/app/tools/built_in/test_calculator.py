@@ -28,6 +28,7 @@ from app.tools.built_in.tool import ToolFailure
         ("sum([1, 2, 3]) / mean(1, 2)", "4"),
         ("comb(49, 6)", "13983816"),
         ("factorial(100)", "about 9.33262154439442e157 (158 digits)"),
+        ("10 ** 4200", "about 1e4200 (4201 digits)"),
         ("1e-9", "1e-9"),
         ("sin(pi / 2)", "1"),
         ("+".join(["1"] * 250), "250"),
