@@ -33,7 +33,7 @@ REFERENCE_START = "[picture "
 """Beginning of each reference to a picture in the text of a message."""
 _REFERENCE = re.compile(
     re.escape(REFERENCE_START)
-    + r"(?P<width>\d{1,6}) x (?P<height>\d{1,6}) "
+    + r"(?P<width>[1-9]\d{0,5}) x (?P<height>[1-9]\d{0,5}) "
     + r"(?:(?P<detail>low|usual|high) )?(?P<digest>[0-9a-f]{64})\]"
 )
 _ATTACHED = re.compile(

@@ -39,6 +39,13 @@ def test_a_named_picture_becomes_a_reference(tmp_path: Path) -> None:
     assert PICTURES.find(reference.digest) == path.read_bytes()
 
 
+def test_a_picture_without_pixels_is_no_reference() -> None:
+    for size in ("0 x 5", "5 x 0", "00 x 5"):
+        text = f"[picture {size} {'a' * 64}]"
+        assert size_of(text) is None
+        assert not list(references_in(f"cat.png:\n```\n{text}\n```"))
+
+
 def test_pictures_in_a_folder_are_not_attached(tmp_path: Path) -> None:
     draw(tmp_path / "cat.png")
     (tmp_path / "notes.txt").write_text("a note")
