@@ -108,12 +108,12 @@ def _path_in(folder: Path, address: str) -> Path | None:
     if len(address) > MAX_PATH_CHARS:
         return None
     text = address
-    if _scheme_of(address):
-        url = urlsplit(address)
-        if url.netloc.lower() not in _LOCAL_HOSTS:
-            return None
-        text = unquote(url.path)
     try:
+        if _scheme_of(address):
+            url = urlsplit(address)
+            if url.netloc.lower() not in _LOCAL_HOSTS:
+                return None
+            text = unquote(url.path)
         top = folder.resolve(strict=True)
         file = (top / text).resolve()
     except (OSError, ValueError, RuntimeError):

@@ -203,6 +203,7 @@ def test_files_of_an_allowed_folder_are_read(folder: Path) -> None:
         ("/etc/passwd", "is no file in the folder"),
         ("file:///etc/passwd", "is no file in the folder"),
         ("file://elsewhere/a.png", "is no file in the folder"),
+        ("file://[elsewhere/a.png", "is no file in the folder"),
         ("file:///%2e%2e/secret.png", "is no file in the folder"),
         ("a\0b.png", "is no file in the folder"),
         (".", "is no file in the folder"),
