@@ -110,8 +110,12 @@ class CompletionRequest:
         return replace(self, prompt=self.extra_prompts[prompt_index - 1], extra_prompts=())
 
     def supersedes(self, older: CompletionRequest) -> bool:
-        """Whether this request fills the gap of an older one after more was typed."""
-        if self.infill is None or older.infill is None:
+        """Whether this request fills the gap of an older one after more was typed.
+
+        Reading ahead supersedes nothing: editors send other files so, and every file may end with
+        the gap.
+        """
+        if self.infill is None or older.infill is None or self.reads_only:
             return False
         is_same_place = (
             self.infill.suffix == older.infill.suffix or self.infill.prefix == older.infill.prefix

@@ -361,8 +361,8 @@ class ServedEngine:
                 finish = Finish("cancelled")
             else:
                 finish = slot.writer.write(task)
-        except Cancelled:  # before anything was computed
-            finish = Finish("cancelled")
+        except Cancelled:  # before anything was written
+            finish = Finish("length" if task.is_superseded else "cancelled")
         except BaseException as error:
             # The thread must survive any bug; otherwise all clients would wait forever.
             finish = Finish("cancelled", error=api_error_of(error))

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.backend.local.model import TurnPrompt
 from app.program.settings import built_in_settings
 from app.server.api_error import ApiError
 from app.server.completion_request import MIN_MOVED_TOKENS, CompletionRequest
@@ -19,6 +20,9 @@ from app.server.dialects.openai_request import read_chat_request
 from app.server.dialects.openai_request import read_completion_request as read_openai_request
 from app.server.fields import Fields
 from app.server.line_limit import LineLimit
+from app.server.reply_task import Finish, ReplyTask
+from app.server.reply_writer import ReplyWriter
+from engine.errors import Cancelled
 from engine.prompt.infill import InfillText
 from tests.app.server.tiny_server import tiny_server
 
@@ -278,6 +282,21 @@ def test_a_request_supersedes_the_one_before_a_key() -> None:
     assert not filling("b\n", "y").supersedes(older)
     assert not CompletionRequest(prompt="a").supersedes(older)
     assert not filling("a\n").supersedes(CompletionRequest(prompt="a"))
+    reading = CompletionRequest(infill=InfillText("", "z"), reads_only=True)
+    assert not reading.supersedes(older), "nothing was typed"
+    assert older.supersedes(reading)
+
+
+def test_a_newer_request_ends_reading_ahead(
+    tiny: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def superseded(writer: ReplyWriter, task: ReplyTask, prompt: TurnPrompt) -> Finish:
+        task.supersede()
+        raise Cancelled
+
+    monkeypatch.setattr(ReplyWriter, "_read_ahead", superseded)
+    answer = tiny.post("/infill", json={**BODY, "n_predict": 0})
+    assert (answer.status_code, answer.json()["stop_type"]) == (200, "limit")
 
 
 def test_a_newer_request_ends_the_older_one(tiny: httpx.Client) -> None:
