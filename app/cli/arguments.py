@@ -656,9 +656,10 @@ _COMMANDS = {
         ),
         _arg(
             "--for PROGRAM",
-            "print the lines that make vim, vscode, claude, codex or opencode use the server",
+            "print the lines that make an editor or an agent use the server: vim, vscode, claude, "
+            "codex, opencode, pi, qwen, aider",
             dest="program",
-            choices=("vim", "vscode", "claude", "codex", "opencode"),
+            choices=("vim", "vscode", "claude", "codex", "opencode", "pi", "qwen", "aider"),
         ),
         _arg("--port N", "port (8080); 0 = any free port", type=_port, default=8080),
         _arg("--alias NAME", "name of the model for clients", type=_alias, default=""),

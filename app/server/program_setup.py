@@ -6,7 +6,7 @@ import re
 
 from app.program import manual
 
-PROGRAMS = ("vim", "vscode", "claude", "codex", "opencode")
+PROGRAMS = ("vim", "vscode", "claude", "codex", "opencode", "pi", "qwen", "aider")
 """Programs whose lines ``jalopy serve --for`` prints: sections of the page ``editors``."""
 _PAGE = "editors"
 _ADDRESS = "http://127.0.0.1:8080"

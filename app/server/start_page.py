@@ -38,6 +38,9 @@ _PROGRAMS = {
     "claude": "Claude Code, in the shell",
     "codex": "Codex: ~/.codex/config.toml",
     "opencode": "opencode: opencode.json",
+    "pi": "pi: ~/.pi/agent/models.json",
+    "qwen": "Qwen Code, in the shell",
+    "aider": "Aider, in the shell",
 }
 """Titles of the examples for programs of the manual's page ``editors``."""
 _KEY_NOTE = (

@@ -56,7 +56,7 @@ def test_names_of_models_are_text_in_the_page() -> None:
 
 def test_the_examples_name_the_address_and_the_model() -> None:
     page = unescape(start_page("http://10.0.0.7:1234", ["my-model"]))
-    assert page.count("<details>") == 7
+    assert page.count("<details>") == 10
     for example in (
         "curl http://10.0.0.7:1234/v1/chat/completions",
         'model="my-model"',

@@ -1,18 +1,18 @@
 """Let real agents for programming read a file with the help of ``jalopy serve``.
 
-Run ``python -m tests.programs.agents MODEL [--only NAME] [--force-calls] [--keep FOLDER]``.
+Run ``python -m tests.programs.agents MODEL [--only NAME] [--force-calls] [--ctx N] [--keep DIR]``.
 
 The agents are installed with npm and pip into a scratch folder; those that cannot be are named. The
 server runs on a free port with a configuration of its own (compiled kernels are shared). The agents
 run one by one, each in an empty home, configured with the lines of the manual's page ``editors``.
 Each is asked once what is in a file, which takes a call of a tool, its result, and an answer.
 
-A small model may not choose to call a tool. With ``--force-calls``, a relay between the agents and
-the server makes the first reply a call that reads the file, and the next one a short text, by
-``tool_choice`` and the tool's schema. This tests the protocol and says nothing about the model, so
-a tiny model with random weights will do; it must have a large context and a template with tools.
-Such a model does not end its replies, and Codex and Claude Code report a reply that is cut at the
-limit as an error: their column ``answer`` then says no.
+A small model may call the same tool again and again, so it may not call any more after three
+results; a line says so. Nor may it choose to call a tool at all. With ``--force-calls``, a relay
+between the agents and the server makes the first reply a call that reads the file, by
+``tool_choice`` and the tool's schema, and the next one a given answer. This tests the protocol and
+says nothing about the model, so a tiny model with random weights will do; it must have a large
+context (``--ctx 131072`` if each byte is a token) and a template with tools.
 
 It ends with 1 where an installed agent made no round trip. The first request of Claude Code or Qwen
 Code has nearly 20,000 tokens: minutes on an old machine. POSIX systems only.
@@ -90,12 +90,13 @@ def _word(is_so: bool) -> str:
 class Server:
     """A ``jalopy serve`` with a configuration of its own."""
 
-    def __init__(self, model: str, folder: Path) -> None:
+    def __init__(self, model: str, folder: Path, n_ctx: int) -> None:
         self._log_file = folder / "serve.log"
         environment = os.environ | {name: str(folder / sub) for name, sub in OWN_FOLDERS.items()}
+        context = ["--ctx", str(n_ctx)] if n_ctx else []
         with self._log_file.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "app", "serve", model, "--port", "0"],
+                [sys.executable, "-m", "app", "serve", model, "--port", "0", *context],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stderr=log,
@@ -202,7 +203,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         return 1
 
     runs = Path(tempfile.mkdtemp(prefix="run-", dir=folder))
-    server = Server(options.model, runs)
+    server = Server(options.model, runs, options.ctx)
     n_failed = 0
     try:
         url, model = server.address()
@@ -215,6 +216,8 @@ def run(options: argparse.Namespace, folder: Path) -> int:
             trip = ask(agent, place, relay, server, options.limit)
             has_tools = bool(agent.tool)
             print(trip.row(name, has_tools), flush=True)
+            if trip.exchange.calls_were_ended:
+                print("    the model repeated its call until it might not call", flush=True)
             if not trip.is_whole(has_tools):
                 n_failed += 1
                 details = (*trip.exchange.errors, trip.errors, trip.answer)
@@ -233,6 +236,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", nargs="+", choices=list(AGENTS), help="these agents alone")
     parser.add_argument(
         "--force-calls", action="store_true", help="make the model call a tool, by tool_choice"
+    )
+    parser.add_argument(
+        "--ctx", type=int, default=0, metavar="N", help="context of the server (its own choice)"
     )
     parser.add_argument(
         "--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="for each agent (1800)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shlex
 import subprocess
 import sys
@@ -86,9 +86,9 @@ def prepare_opencode(place: Place) -> Command:
 
 
 def prepare_qwen(place: Place) -> Command:
-    variables = _openai_variables(place, "OPENAI_BASE_URL") | {"OPENAI_MODEL": place.model}
-    words = [place.npm_program("qwen"), "--auth-type", "openai", QUESTION]
-    return Command(words, variables)
+    """The last line starts the program, here with the question."""
+    script = f"{place.lines('qwen').rstrip()} {shlex.quote(QUESTION)}"
+    return Command(["sh", "-c", script], _search_path(place.programs / "node_modules" / ".bin"))
 
 
 def prepare_codex(place: Place) -> Command:
@@ -108,29 +108,24 @@ def prepare_claude(place: Place) -> Command:
 def prepare_pi(place: Place) -> Command:
     folder = place.home / ".pi" / "agent"
     folder.mkdir(parents=True)
-    provider = {
-        "baseUrl": f"{place.url}/v1",
-        "api": "openai-completions",
-        "apiKey": "none",
-        "models": [{"id": place.model}],
-    }
-    (folder / "models.json").write_text(json.dumps({"providers": {"jalopy": provider}}))
+    (folder / "models.json").write_text(place.lines("pi"))
     words = [place.npm_program("pi"), "--provider", "jalopy", "--model", place.model]
     return Command([*words, "--tools", "read", "-p", QUESTION], {})
 
 
 def prepare_aider(place: Place) -> Command:
     """The file is named, since Aider's models have no tools."""
-    words = [str(place.programs / "aider" / "bin" / "aider"), "--model", f"openai/{place.model}"]
     options = ["--no-git", "--no-check-update", "--no-show-model-warnings", "--yes-always"]
     options += ["--analytics-disable", "--chat-mode", "ask", "--read", "note.txt"]
-    variables = _openai_variables(place, "OPENAI_API_BASE")
+    words = shlex.join([*options, "--message", QUESTION])
+    variables = _search_path(place.programs / "aider" / "bin")
     variables["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the network first
-    return Command([*words, *options, "--message", QUESTION], variables)
+    return Command(["sh", "-c", f"{place.lines('aider').rstrip()} {words}"], variables)
 
 
-def _openai_variables(place: Place, address: str) -> dict[str, str]:
-    return {address: f"{place.url}/v1", "OPENAI_API_KEY": "none"}
+def _search_path(folder: Path) -> dict[str, str]:
+    """Return the variable that lets a shell find the programs of a folder first."""
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 
 
 AGENTS = {

@@ -27,6 +27,10 @@ _SCHEMAS = {
 """Field for the schema of a tool's arguments."""
 MOST_TOKENS = 160
 """Limit on a reply where calls are forced: small models may go on without end."""
+FORCED_ANSWER = "The blue key opens the shed."
+"""Answer after the first result where calls are forced."""
+MOST_RESULTS = 3
+"""Number of results after which the model may not call again: small models repeat their call."""
 _CALL = re.compile(r'"tool_calls": ?\[\{|"type": ?"(function_call|custom_tool_call|tool_use)"')
 """A call of a tool in a reply, in each API."""
 _RESULT = re.compile(r'"role": ?"tool"|"type": ?"(\w+_call_output|tool_result)"')
@@ -45,6 +49,8 @@ class Exchange:
     """Whether a reply had a call."""
     returned: bool = False
     """Whether a request had the result of a tool."""
+    calls_were_ended: bool = False
+    """Whether the model was kept from further calls."""
     errors: list[str] = field(default_factory=list)
     """Answers that refused a request."""
 
@@ -105,9 +111,13 @@ class Relay:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         if is_reply:
             exchange.n_requests += 1
-            exchange.returned |= _RESULT.search(body.decode("utf-8", "replace")) is not None
+            n_results = len(_RESULT.findall(body.decode("utf-8", "replace")))
+            exchange.returned |= n_results > 0
             if self.forced_call is not None:
                 body = forced(path, body, self.forced_call)
+            elif n_results >= MOST_RESULTS:
+                exchange.calls_were_ended = True
+                body = without_calls(path, body)
 
         connection = http.client.HTTPConnection(self._target, timeout=_SILENCE_LIMIT_S)
         headers = _passed(handler.headers.items())
@@ -130,7 +140,7 @@ class Relay:
 
 
 def forced(path: str, body: bytes, call: ForcedCall) -> bytes:
-    """Return the body of a request that must call the tool, or none after its first result.
+    """Return the body of a request that must call the tool, or answer after its first result.
 
     The limit on a reply is lowered, too. A request without the tool keeps its choice.
     """
@@ -144,6 +154,15 @@ def forced(path: str, body: bytes, call: ForcedCall) -> bytes:
             function[_SCHEMAS[path]] = _schema(call.arguments)
             must_call = _RESULT.search(body.decode("utf-8", "replace")) is None
             fields["tool_choice"] = _choice(path, call.tool if must_call else "")
+            if not must_call:
+                fields["guided_choice"] = [FORCED_ANSWER]
+    return json.dumps(fields).encode()
+
+
+def without_calls(path: str, body: bytes) -> bytes:
+    """Return the body of a request whose reply may have no call."""
+    fields = json.loads(body)
+    fields["tool_choice"] = _choice(path, "")
     return json.dumps(fields).encode()
 
 
