@@ -189,6 +189,7 @@ class ReplyWriter:
                     break
                 self._after_step()
         streamer.push(line_limit.flush())
+        streamer.finish(is_cut=reply.meter.finish_reason != "stop")
 
         if line_limit.is_reached:
             reason = "length"
@@ -196,7 +197,6 @@ class ReplyWriter:
             reason = _API_REASONS.get(reply.meter.finish_reason, "cancelled")
         if reason == "cancelled" and task.is_superseded:
             reason = "length"
-        streamer.finish(is_cut=reason != "stop")
         if prompt.chat is not None and reason != "cancelled":
             self._remember(request, reply, streamer)
 

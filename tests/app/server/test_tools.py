@@ -189,6 +189,17 @@ def test_an_incomplete_call_is_not_a_call(server: Serving) -> None:
     assert "tool_calls" not in choice["message"]
 
 
+def test_a_call_that_repeats_itself_is_not_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"{word} " for word in ("round", "and", "about", "it", "goes")]
+    opening = "<tool_call>\n<function=get_weather>\n<parameter=city>\n"
+    script = Script(replies=[[opening, *words * 100]], calls_like="<function=")
+    with serving(monkeypatch, script) as served:
+        answer = served.chat(tools=[TOOL]).json()
+    assert answer["usage"]["completion_tokens"] < 200
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert "tool_calls" not in answer["choices"][0]["message"]
+
+
 def assistant(**fields: Any) -> dict[str, Any]:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     return {"role": "assistant", "content": None, "tool_calls": [call], **fields}
