@@ -22,6 +22,8 @@ _MAX_PATH_CHARS = 4096
 _THINKING_ARGUMENTS = ("on", "off", "auto", "low", "medium", "high")
 _FILE_SUFFIXES = {"model": ".gguf", "lora": ".gguf", "schema": ".json"}
 """Suffix of the files that a command takes, by command."""
+_MODEL_COMMANDS = ("model", "regen")
+"""Commands that take the name of a model."""
 _LAST_PATH = re.compile(r"""("[^"]*|'[^']*|\S*)$""")
 """The last of several paths."""
 _REFERENCE = re.compile(r'(?<!\S)@("[^"\n]*|[^\s"]*)$')
@@ -69,11 +71,18 @@ def complete_command(typed: str, names: Mapping[str, Names]) -> list[Completion]
     ]
 
 
-def complete_path(typed: str) -> Future[list[Completion]] | None:
-    """Begin to look for the paths that the typed text can become; None if it has no path."""
+def complete_name(typed: str, models: Names) -> Future[list[Completion]] | None:
+    """Begin to look for the models and paths that the typed text can become; None if it has no
+    such name.
+
+    Args:
+        models: lists the names of models; called in another thread.
+    """
     command, argument = _split_argument(typed)
     if "\n" in argument:
         return None
+    if command in _MODEL_COMMANDS:
+        return in_background(partial(_complete_model, command, argument, models), "models")
     if command in _FILE_SUFFIXES:
         list_paths = partial(_complete_path, f"/{command} ", argument, str, _FILE_SUFFIXES[command])
         return in_background(list_paths, "paths")
@@ -160,6 +169,14 @@ def _split_argument(typed: str) -> tuple[str, str]:
     if action is None or not typed.startswith(f"/{word} "):
         return "", ""
     return action.command, typed[len(word) + 2 :].lstrip()
+
+
+def _complete_model(command: str, argument: str, models: Names) -> list[Completion]:
+    """Return the models whose names begin like an argument, and then model files."""
+    prefix = f"/{command} "
+    names = [name for name in models() if name.lower().startswith(argument.lower())]
+    named = [Completion(prefix + name, name) for name in names if name != argument]
+    return named + _complete_path(prefix, argument, str, _FILE_SUFFIXES["model"])
 
 
 def _complete_path(

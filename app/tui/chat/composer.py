@@ -39,7 +39,7 @@ from app.tui.actions import (
     split_command,
 )
 from app.tui.chat.attachments import Attachments
-from app.tui.chat.completing import Completion, Names, complete_command, complete_path
+from app.tui.chat.completing import Completion, Names, complete_command, complete_name
 from app.tui.chat.core import HINT_S, ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.draft_cost import DraftCost, PromptEstimator
@@ -47,6 +47,7 @@ from app.tui.chat.draft_pictures import DraftPictures, clipboard_document
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.history import append_history, read_history
 from app.tui.chat.messages import PromptSubmitted, TakeBackRequested
+from app.tui.chat.model_names import ModelNames
 from app.tui.chat.shell_commands import ShellCommands
 from app.tui.chat.unsent_drafts import DraftSaver, UnsentDrafts
 from app.tui.textual_hacks import call_once
@@ -94,6 +95,7 @@ class Composer(Vertical):
         self._n_waiting = 0
         """Messages that were sent, and wait until those before them are handled."""
         self._editor: Worker[None] | None = None
+        self._models = ModelNames(lambda: core.settings.model_directories)
         self._named_files: Sequence[str] = ()
         """Names of files in the draft."""
         self._history_file = paths.history_file()
@@ -303,9 +305,9 @@ class Composer(Vertical):
         typed = prompt.typed
         prompt.offer(complete_command(typed, self._argument_names()) if typed else ())
         # Not exclusive: a worker that is cancelled before it begins never awaits its future.
-        paths_future = complete_path(typed) if typed else None
-        if paths_future is not None:
-            self.run_worker(self._offer_paths(typed, paths_future), group="paths")
+        names_future = complete_name(typed, self._model_names) if typed else None
+        if names_future is not None:
+            self.run_worker(self._offer_names(typed, names_future), group="names")
 
         names = prompt.draft.referred
         if names != self._named_files:
@@ -328,8 +330,12 @@ class Composer(Vertical):
             "set": lambda: [*SAMPLERS, "keep", "reset"],
         }
 
-    async def _offer_paths(self, typed: str, paths_future: Future[list[Completion]]) -> None:
-        completions = await wrap_future(paths_future)
+    def _model_names(self) -> list[str]:
+        model = self._core.chat_session.model
+        return self._models.others("" if model is None else str(model.path))
+
+    async def _offer_names(self, typed: str, names_future: Future[list[Completion]]) -> None:
+        completions = await wrap_future(names_future)
         if self._core.prompt.typed == typed:
             self._core.prompt.offer(completions)
 

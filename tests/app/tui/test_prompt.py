@@ -8,6 +8,7 @@ from app.tui.chat.history import PromptHistory
 from app.tui.chat.messages import PasteRefused
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
+from tests.engine import tiny_gguf
 
 ONE = Draft("one")
 TWO = Draft("two")
@@ -327,6 +328,29 @@ async def test_what_the_prompts_edge_names_can_be_clicked():
             )
             await driver.pilot.press("escape")
             await driver.until(lambda: driver.app.screen is driver.chat)
+
+
+async def test_tab_completes_names_of_models(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for name in ("Birch-1B-F32", "Beech-2B-F32", "Oak-3B-F32"):
+        tiny_gguf.write(folder / f"{name}.gguf")
+    (folder / "notes.gguf").touch()
+    async with chatting(
+        model=str(folder / "Oak-3B-F32.gguf"), model_directories=(str(folder),)
+    ) as driver:
+        await driver.ready()
+        for command in ("/model", "/regen", "/retry"):
+            driver.prompt.show_text(f"{command} b")
+            await driver.shows("Beech-2B")
+            assert [one.usage for one in driver.prompt.completions] == ["Beech-2B", "Birch-1B"]
+            await driver.pilot.press("tab")
+            await becomes(driver, f"/{command.replace('retry', 'regen')[1:]} Beech-2B")
+            driver.prompt.show_text("")
+            await driver.hides("Beech-2B")
+        await driver.type("/regen o")
+        await driver.until(lambda: driver.prompt.completions == [])
 
 
 async def test_tab_completes_and_arrows_choose_what_is_offered(tmp_path, monkeypatch):
