@@ -19,8 +19,7 @@ _DATE_FORMATS = frozenset((*range(14, 23), *range(45, 48)))
 _QUOTED = re.compile(r"\"[^\"]*\"|\[[^\]]*\]|\\.")
 _FIRST_DAY = datetime(1899, 12, 30)
 _FIRST_DAY_OF_1904 = datetime(1904, 1, 1)
-_LAST_DAY = 2_958_466
-"""Number of the day after 9999-12-31."""
+_DAY_S = 86_400
 _MOST_COLUMNS = 1 << 14
 
 
@@ -161,13 +160,13 @@ def column_of(place: str) -> int | None:
 def date_text(value: str, first_day: datetime) -> str:
     """Return a number of days as a date, or as a time of day below one day."""
     try:
-        days = float(value)
-    except ValueError:
+        seconds = round(float(value) * _DAY_S)
+        moment = first_day + timedelta(seconds=seconds)
+    except (ValueError, OverflowError):
         return value
-    if not 0 <= days < _LAST_DAY:
+    if seconds < 0:
         return value
-    moment = first_day + timedelta(seconds=round(days * 86_400))
-    if days < 1:
+    if seconds < _DAY_S:
         return moment.strftime("%H:%M:%S")
     if moment.hour or moment.minute or moment.second:
         return moment.isoformat(sep=" ", timespec="minutes")

@@ -173,6 +173,8 @@ def test_places_and_dates_are_read_as_shown():
     assert date_text("45992.25", first_day) == "2025-12-01 06:00"
     for value in ("-1", "1e300", "nan", "inf", "x"):
         assert date_text(value, first_day) == value
+    assert date_text("2958000", datetime(1904, 1, 1)) == "2958000", "after the year 9999"
+    assert date_text("2958465.9999999", first_day) == "2958465.9999999"
 
 
 def test_what_is_no_spreadsheet_says_so():
