@@ -99,16 +99,18 @@ class PictureReading:
             self.encoded_s += now_s - self._reported_s
         self._reported_s = now_s
 
-        begun = self._picture
+        picture_begun = self._picture
         rate = costs.products_per_s
-        if begun.first_share > 0:
-            products = (share - begun.first_share) * begun.products
-            rate = self._rate = products / max(1e-9, now_s - begun.first_s)
+        if picture_begun.first_share > 0:
+            products = (share - picture_begun.first_share) * picture_begun.products
+            rate = self._rate = products / max(1e-9, now_s - picture_begun.first_s)
         elif share > 0:
             # The time before also opened weights and linked kernels.
-            self._picture = replace(begun, first_share=share, first_s=now_s)
-        left_s = (1 - share) * begun.products / rate
-        self._link.update_status(encoding=EncodingProgress(begun.name, share, now_s, left_s))
+            self._picture = replace(picture_begun, first_share=share, first_s=now_s)
+        left_s = (1 - share) * picture_begun.products / rate
+        self._link.update_status(
+            encoding=EncodingProgress(picture_begun.name, share, now_s, left_s)
+        )
 
     def begin(self) -> None:
         """Begin a request."""

@@ -51,14 +51,14 @@ def _find_zone(zone: str) -> tuple[str, tzinfo]:
     """Return the full name of a time zone, and the zone."""
     from zoneinfo import ZoneInfo, available_timezones
 
-    wanted = clean_line(zone.strip(), 60).casefold().replace(" ", "_")
-    if wanted in _UTC:
+    zone_key = clean_line(zone.strip(), 60).casefold().replace(" ", "_")
+    if zone_key in _UTC:
         return "UTC", timezone.utc
     names = available_timezones()
     by_name = {name.casefold(): name for name in names}
-    name = by_name.get(wanted)
+    name = by_name.get(zone_key)
     if name is None:
-        cities = sorted(full for full in names if full.casefold().rpartition("/")[2] == wanted)
+        cities = sorted(full for full in names if full.casefold().rpartition("/")[2] == zone_key)
         regions = [full for full in cities if full.partition("/")[0] in _REGIONS]
         name = next(iter(regions or cities), None)
     if name is None:

@@ -39,8 +39,8 @@ def allowed_file(folders: Sequence[str], name: str) -> Path:
     roots = _roots(folders)
     if not roots:
         raise ToolFailure(_NO_FOLDER)
-    wanted = expanded(name)
-    candidates = [wanted] if wanted.is_absolute() else [root / wanted for root in roots]
+    named_path = expanded(name)
+    candidates = [named_path] if named_path.is_absolute() else [root / named_path for root in roots]
     is_elsewhere = False
     for candidate in candidates:
         try:
@@ -55,7 +55,7 @@ def allowed_file(folders: Sequence[str], name: str) -> Path:
         else:
             return path
     shown = clean_line(name, 100)
-    if is_elsewhere or (wanted.is_absolute() and not _is_inside(wanted, roots)):
+    if is_elsewhere or (named_path.is_absolute() and not _is_inside(named_path, roots)):
         raise ToolFailure(f"{shown} is not in a folder that the user allowed.")
     raise ToolFailure(f"{shown} does not exist. list_files shows what is there.")
 
