@@ -1,4 +1,4 @@
-"""What pictures cost before they are sent: size, tokens, and the seconds of the encoder."""
+"""Costs of pictures before they are sent: size, tokens, and the seconds of the encoder."""
 
 from __future__ import annotations
 

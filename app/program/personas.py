@@ -1,7 +1,7 @@
-"""Personas: system prompts from ``.md`` and ``.txt`` files, three of the program and the user's own.
+"""Personas: system prompts from ``.md`` and ``.txt`` files of the program and of the user.
 
-A file may begin with
-generation parameters between two lines ``---``, such as ``temperature: 0.3``.
+A file may begin with generation parameters between two lines ``---``, such as
+``temperature: 0.3``.
 """
 
 from __future__ import annotations

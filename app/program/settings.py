@@ -222,8 +222,8 @@ class Settings:
     write_titles: str = _setting(choices=("auto", "on", "off"))
     """Whether the model writes titles while the program is idle; "auto" = not on battery."""
     compact: str = _setting(choices=("ask", "on", "off"))
-    """Whether the model summarizes the oldest turns when the context fills: "on" in idle time, "ask"
-    = /compact is named then.
+    """Whether the model summarizes the oldest turns when the context fills: "on" in idle time,
+    "ask" = /compact is named then.
     """
     keep_kv_states: str = _setting(choices=("on", "off"))
     """Whether KV caches of conversations are saved, so that nothing is read again."""

@@ -45,7 +45,7 @@ QUOTES_SHARE = 10
 """Quotes take at most one part in this many of the tokens that they replace."""
 _CHARS_PER_TOKEN = 4
 _MESSAGE_TOKENS = 6
-"""Tokens of a message besides its text."""
+"""Tokens of a message in addition to those of its text."""
 _TEMPERATURE = 0.2
 _QUOTES_HEADING = "The user's messages there, word for word:"
 

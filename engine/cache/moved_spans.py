@@ -1,4 +1,4 @@
-"""Spans of a cache that stand elsewhere in the next prompt: their keys are rotated to the new
+"""Spans of a cache that have another place in the next prompt: their keys are rotated to the new
 positions, and their values are kept.
 
 Keys and values of a moved span were computed after other tokens, so the results differ slightly

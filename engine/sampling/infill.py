@@ -19,7 +19,7 @@ Probabilities = NDArray[np.float64]
 END_WEIGHT = 3
 """Factor on the probability of an end, for each candidate."""
 MIN_PROBABILITY = 0.2
-"""Least probability of a candidate."""
+"""Minimum probability of a candidate."""
 
 
 class InfillSampler:

@@ -47,7 +47,7 @@ class InfillMarks:
 
     Attributes:
         prefix: before the text ahead of the gap.
-        suffix: before the text behind the gap.
+        suffix: before the text after the gap.
         middle: before the text that fills the gap.
         padding: fills up training texts.
         project: before the name of a project.

@@ -1,4 +1,4 @@
-"""What a picture costs before its pixels are read: its size after resizing, tokens, and work."""
+"""Costs of a picture before its pixels are read: its size after resizing, tokens, and work."""
 
 from __future__ import annotations
 

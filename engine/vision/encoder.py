@@ -394,7 +394,7 @@ def _fill(stage: EncoderStage, name: str, values: Rows) -> None:
 
 
 def _fingerprint(file: MmprojFile, is_exact: bool) -> bytes:
-    """Return a hash of what rows depend on besides the pixels: the encoder and its arithmetic."""
+    """Return a hash of the encoder and its arithmetic, on which rows depend like on the pixels."""
     gguf = file.gguf
     digest = hashlib.sha256(f"{DIGEST_VERSION} {is_exact} {gguf.file_bytes} {file.config}".encode())
     data = memoryview(gguf.map)

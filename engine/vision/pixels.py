@@ -149,7 +149,7 @@ def small(data: bytes, size: Size) -> Pixels:
 
 @contextmanager
 def _reported(name: str) -> Iterator[None]:
-    """Turn whatever a decoder raises for a hostile file into one line."""
+    """Turn any exception of a decoder, which a hostile file may cause, into one line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -116,8 +116,7 @@ def replies(session: Session, seed: int | None, guess: bool) -> list[Reply]:
 
 @pytest.fixture
 def scripted_drafts(monkeypatch: pytest.MonkeyPatch) -> ScriptedGuesses:
-    """Guesses of the predictor of every session in this test; it computes each, whatever is taken
-    for it."""
+    """Guesses of the predictor of every session in this test, which computes each one."""
     guesses = ScriptedGuesses()
     monkeypatch.setattr(Guessing, "propose", lambda guessing, limit: [])
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Type 200 characters of a file, with a completion after each, and measure what an editor waits for.
+"""Type 200 characters of a file, with a completion after each, and measure an editor's waits.
 
 The file is a module of this project, so the right text is known. Requests are like those of
 llama.vim: at most 256 lines before the cursor and 64 after it.

@@ -15,7 +15,7 @@ from engine.errors import EngineError
 from engine.vision import pixels
 
 LONGEST_SIDES = {"low": 768, "usual": 1536, "high": 3072}
-"""Most pixels of a side, by the setting ``pictures.detail``."""
+"""Limits on the pixels of a side, by the setting ``pictures.detail``."""
 MAX_PICTURE_BYTES = 4 << 20
 """Limit on a file that is sent as it is."""
 MAX_REQUEST_BYTES = 14 << 20

@@ -492,8 +492,8 @@ def clipboard(readings: Readings) -> Iterable[Finding]:
 
 
 LOOKS: tuple[Look, ...] = (
-    host_system, processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, saved_states,
-    governor, clock, huge_pages,
+    host_system, processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic,
+    disk, saved_states, governor, clock, huge_pages,
     kernel_cache, screen, colours, glyphs, clipboard,
 )  # fmt: skip
 """All judgements, in the order of the report."""

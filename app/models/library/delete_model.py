@@ -1,4 +1,4 @@
-"""Deleting a model's files: its parts, and its encoder for pictures unless another model uses it."""
+"""Deleting a model: its parts, and its encoder for pictures unless another model uses it."""
 
 from __future__ import annotations
 

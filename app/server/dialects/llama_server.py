@@ -28,8 +28,8 @@ MAX_RESPONSE_FIELDS = 100
 MAX_INDENT = 10_000
 MAX_LIMIT_MS = 86_400_000
 SMALLEST_MOVED_TOKENS = 64
-"""Least number of tokens that are moved in the cache if a request wants fewer: moving them takes
-longer than reading them."""
+"""Minimum of tokens that are moved in the cache if a request wants fewer: moving them takes longer
+than reading them."""
 _UNNAMED = "tmp"
 """Name of a text without one, as in llama-server."""
 _TEXT = "a string"

@@ -94,7 +94,7 @@ def main() -> None:
     output = sys.stdout.buffer
     try:
         isolate()
-    except Exception as error:  # Whatever it is, no code may run.
+    except Exception as error:  # After any error no code may run.
         output.write(REFUSED + str(error).encode())
         output.flush()
         return

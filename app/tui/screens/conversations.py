@@ -122,7 +122,7 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         return self._result.hits
 
     def group_of(self, item: ConversationEntry) -> str:
-        """Return the part of the past in which a conversation was last used, unless it is pinned."""
+        """Return the part of the past of a conversation's last use, or that it is pinned."""
         if item.is_pinned:
             return _PINNED
         return rows.period_of(item.changed, self._chat_session.journal.clock_text())

@@ -1,4 +1,4 @@
-"""Gemma 3: a square canvas whatever the picture, and averages of 4 x 4 patches."""
+"""Gemma 3: a square canvas for every picture, and averages of 4 x 4 patches."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NORM = "v.patch_norm."
 NORM_EPS = 1e-5
-"""Epsilon of the norms around the patches, whatever the file says."""
+"""Epsilon of the norms around the patches; the value in the file does not count."""
 
 
 def _patch_width(config: EncoderConfig) -> int:

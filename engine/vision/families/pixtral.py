@@ -1,5 +1,5 @@
-"""Pixtral and Mistral 3: a break after each row of patches, rotations of neighbours, no positions
-besides."""
+"""Pixtral and Mistral 3: a break after each row of patches, rotations of neighbours, and no other
+positions."""
 
 from __future__ import annotations
 

@@ -163,7 +163,8 @@ async def test_a_persona_starts_a_new_chat_and_a_preset_is_saved(directory: Path
         await driver.note("there is no persona 'techer' (nearest: teacher)")
         await driver.say("/preset nosuch")
         await driver.note(
-            "there is no persona 'nosuch' (known: cool, hot, pirate, plain, reviewer, teacher, translator)"
+            "there is no persona 'nosuch' "
+            "(known: cool, hot, pirate, plain, reviewer, teacher, translator)"
         )
         titles = {command.title for command in driver.app.get_system_commands(driver.chat)}
         assert {"Persona: pirate", "Persona: teacher"} <= titles

@@ -63,7 +63,10 @@ async def test_nothing_of_a_private_conversation_is_on_disk():
     assert {path.name for path in files_with("reply 1")} == set()
 
 
-PIXELS = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXELS = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 async def test_no_command_saves_anything_of_a_private_conversation(

@@ -41,7 +41,7 @@ from tests.programs.agents.relay import Exchange, Relay
 
 ROOT = Path(__file__).resolve().parents[3]
 OWN_FOLDERS = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state"}
-"""Folders of the server that are not those of whoever runs it."""
+"""Folders of the server, apart from those of the user."""
 START_LIMIT_S = 1800.0
 """Limit on opening the model: the first start may compile kernels."""
 LIMIT_S = 1800.0
@@ -59,7 +59,7 @@ class RoundTrip:
 
     exchange: Exchange
     answer: str
-    """What the agent printed; empty if it failed."""
+    """Text that the agent printed; empty if it failed."""
     errors: str
     seconds: float
     n_read: int
@@ -171,7 +171,7 @@ def ask(agent: Agent, place: Place, relay: Relay, server: Server, limit_s: float
 
 
 def _environment(place: Place) -> dict[str, str]:
-    """Return variables without any key or setting of whoever runs this."""
+    """Return variables without any key or setting of the user."""
     names = ("PATH", "LANG", "TMPDIR")
     variables = {name: os.environ[name] for name in names if name in os.environ}
     return variables | {"HOME": str(place.home), "TERM": "dumb", "NO_COLOR": "1"}

@@ -5,7 +5,8 @@ Each model reads a prompt of random tokens and then one token at a time; three g
 taken before each. ``--draft`` names an assistant that guesses instead. Without a model: the tiny
 models that the tests use; ``--golden`` then writes llama.cpp's numbers for the test suite. The exit
 code is 0 only if all guesses are the same and the logits differ by an NMSE of at most 1e-6, or 1e-3
-for Gemma 4, whose GELU llama.cpp reads from a table in half precision. For files with float weights.
+for Gemma 4, whose GELU llama.cpp reads from a table in half precision. The files must have float
+weights.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""llama.cpp's guesses by a model's own block (MTP), run as a file by whatever Python has
+"""llama.cpp's guesses by a model's own block (MTP), run as a file by a Python that has
 llama-cpp-python. Imports nothing of ours.
 
 Arguments: the model, token ids separated by commas, the number of ids that are the prompt, and
-where the logits go (.npy): of three guesses in a row after each of the other ids; and the file of an
-assistant, if it guesses instead of the model's own block. Keys and values are kept in float32.
+where the logits go (.npy): of three guesses in a row after each of the other ids; and the file of
+an assistant, if it guesses instead of the model's own block. Keys and values are kept in float32.
 """
 
 from __future__ import annotations

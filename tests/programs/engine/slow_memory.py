@@ -45,7 +45,7 @@ class CoinGuessing(Guessing):
 
     Args:
         text: the prompt and the reply.
-        is_forced: whether every guess is computed, whatever it costs.
+        is_forced: whether every guess is computed, at any cost.
         n_guesses: number of guesses at once.
         rate: probability that a guess is right.
         uses_predictor: whether the predictor is asked for guesses, instead of the text.
@@ -208,8 +208,8 @@ class Trials:
         )
         noise = statistics.median(max(pair) / min(pair) for pair in pairs)
         lines = [
-            f"plain {median:.2f} tok/s ({low:.2f} to {high:.2f}), {len(plain_s)} turns of {self._n} "
-            f"tokens; two plain stretches of a turn differ {noise:.2f} times"
+            f"plain {median:.2f} tok/s ({low:.2f} to {high:.2f}), {len(plain_s)} turns of "
+            f"{self._n} tokens; two plain stretches of a turn differ {noise:.2f} times"
         ]
         for way in self._ways[2:]:
             ratios = [plain / own for plain, own in zip(plain_s, self._seconds[way], strict=True)]

@@ -1,4 +1,6 @@
-"""Rows of pictures by llama.cpp's libmtmd: ``PYTHON pictures_peer.py MMPROJ MODEL OUT.npz IMAGE...``.
+"""Rows of pictures by llama.cpp's libmtmd.
+
+Use: ``PYTHON pictures_peer.py MMPROJ MODEL OUT.npz IMAGE...``.
 
 Runs in an environment with llama-cpp-python (0.3.36 or newer) and Pillow, without this project. The
 file gets, for picture N and part M, ``rows_N_M``, and ``grid_N_M``: rows and columns. Images may be
