@@ -20,6 +20,8 @@ END_WEIGHT = 3
 """Factor on the probability of an end, for each candidate."""
 MIN_PROBABILITY = 0.2
 """Minimum probability of a candidate."""
+MAX_CANDIDATES = 256
+"""Limit on the candidates, since the texts of all pairs are compared."""
 
 
 class InfillSampler:
@@ -55,7 +57,9 @@ class InfillSampler:
         if self._sampling.temperature == 0.0:
             return ids[int(np.argmax(probabilities))]
 
-        weights = np.asarray(probabilities) ** (1.0 / self._sampling.temperature)
+        # The most probable one keeps its weight, however low the temperature is.
+        shares = np.asarray(probabilities) / max(probabilities)
+        weights = shares ** (1.0 / self._sampling.temperature)
         return self._random.choices(ids, weights.tolist())[0]
 
     def cut(self, ids: list[int], probabilities: list[float]) -> tuple[list[int], list[float]]:
@@ -126,7 +130,7 @@ def candidates(logits: Logits, sampling: Sampling) -> tuple[list[int], list[floa
     XTC and the temperature do not count.
     """
     n = len(logits)
-    top_k = min(sampling.top_k or n, n)
+    top_k = min(sampling.top_k or MAX_CANDIDATES, MAX_CANDIDATES, n)
     ids = np.argpartition(logits, n - top_k)[n - top_k :]
     ids = ids[np.argsort(-logits[ids], kind="stable")]
     values = logits[ids].astype(np.float64)

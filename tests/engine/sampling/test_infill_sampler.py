@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.errors import BrokenModelError
-from engine.sampling.infill import InfillSampler, candidates
+from engine.sampling.infill import MAX_CANDIDATES, InfillSampler, candidates
 from engine.sampling.sampler import Sampler
 from engine.sampling.settings import Sampling
 
@@ -63,6 +63,20 @@ def test_a_reply_ends_rather_than_guess() -> None:
     logits[5] = np.nan
     with pytest.raises(BrokenModelError):
         sampler.choose(logits, [])
+
+
+def test_a_low_temperature_leaves_a_weight() -> None:
+    logits = np.full(10, -50.0, np.float32)
+    logits[[5, 6, 7]] = 1.0
+    assert sampler_of(temperature=1e-3).choose(logits) in (5, 6, 7)
+
+
+def test_a_large_vocabulary_takes_no_longer() -> None:
+    sampling = Sampling(top_k=0, top_p=1, min_p=0)
+    logits = np.linspace(-1.0, 1.0, 150_000).astype(np.float32)
+    ids, probabilities = candidates(logits, sampling)
+    assert ids == list(range(149_999, 149_999 - MAX_CANDIDATES, -1))
+    assert sum(probabilities) == pytest.approx(1.0)
 
 
 def test_the_same_seed_draws_the_same_tokens() -> None:
