@@ -30,7 +30,7 @@ from app.conversations.pictures import MOST_PICTURES, Picture, read_picture
 from app.conversations.reply_lines import reply_footer
 from app.conversations.store import MOST_TITLE_CHARS, LoadedConversation, Store
 from app.documents.passages import announcement, fit, for_message
-from app.documents.read import ReadDocuments, described, referred
+from app.documents.read import ReadDocuments, described, existing_name, referred
 from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, make_form, read_form_file
 from app.models.library.known_models import real_model_line
 from app.program import exit_codes, garbage
@@ -234,7 +234,7 @@ def _read_files(options: RunOptions) -> ReadDocuments:
 def _mentioned_files(options: RunOptions) -> list[str]:
     """Return the files after @ signs in the prompt of the command line that the user attaches."""
     typed_text = " ".join([options.prompt or "", *options.words])
-    names = [name for name in referred(typed_text) if described([name])]
+    names = [existing_name(name) for name in referred(typed_text) if described([name])]
     if not names:
         return []
     if can_ask() and agrees(f"attach {described(names)}?"):

@@ -181,7 +181,7 @@ def described(names: Iterable[str]) -> str:
     """
     descriptions = []
     for name in names:
-        name = _existing(name)
+        name = existing_name(name)
         with suppress(OSError, ValueError):
             status = os.stat(os.path.expanduser(name))
             if stat.S_ISDIR(status.st_mode):
@@ -358,7 +358,7 @@ def _found(
 ) -> Iterator[Path]:
     """Yield files with resolved links; folders and patterns are sorted by name."""
     for name in names:
-        if only_existing and not _exists(name := _existing(name)):
+        if only_existing and not _exists(name := existing_name(name)):
             continue
         clean_name = clean_line(name, 200)
         try:
@@ -374,7 +374,7 @@ def _found(
 def _real_path(name: str) -> Path | None:
     """Return the path of a name, without the punctuation that may follow it; None if it is none."""
     with suppress(OSError, ValueError):
-        return Path(os.path.realpath(os.path.expanduser(_existing(name))))
+        return Path(os.path.realpath(os.path.expanduser(existing_name(name))))
     return None
 
 
@@ -384,7 +384,7 @@ def is_file(name: str) -> bool:
     return path is not None and path.is_file()
 
 
-def _existing(name: str) -> str:
+def existing_name(name: str) -> str:
     """Return a name after an @, without punctuation unless a file has it in its name."""
     if _exists(name):
         return name

@@ -232,7 +232,7 @@ def test_a_file_after_an_at_sign_is_read_if_the_user_agrees(
 def test_without_a_terminal_an_at_sign_only_names_the_option(
     answered: Answered, script: Script, notes: str
 ) -> None:
-    _, err = answered("@notes.txt where is the key? @nobody")
+    _, err = answered("where is the key, @nobody? in @notes.txt?")
     assert "jalopy run: not read: notes.txt (26B) (--file notes.txt reads it)\n" in err
     assert "under the mat" not in sent_text(script)
 
