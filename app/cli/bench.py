@@ -330,9 +330,11 @@ def text_speed(
         costs = {name: deepcopy(session.guess_costs) for name in ways}
         replay = partial(_replay_text, session, ids[:-n], ids[-n:], clock)
         plain_digest = replay(()).digest
+        checks: dict[str, _Replay] = {}
         for name, kinds in ways.items():
             session.guess_costs = costs[name]
-            if replay(kinds).digest != plain_digest:
+            checks[name] = replay(kinds)
+            if checks[name].digest != plain_digest:
                 raise Refusal(
                     f"jalopy bench: guesses ({name}) changed a result, which must never happen: "
                     "please report it",
@@ -343,7 +345,7 @@ def text_speed(
             for name, kinds in ways.items():
                 session.guess_costs = costs[name]
                 replays[name].append(replay(kinds, has_digest=False))
-    reports = {name: _way_report(n, runs) for name, runs in replays.items()}
+    reports = {name: _way_report(n, checks[name], runs) for name, runs in replays.items()}
     last = list(reports.values())[-1]
     return {
         "tokens": n,
@@ -403,13 +405,20 @@ def _replay_text(
     return _Replay(seconds, replayed.tried, replayed.right, digest.digest())
 
 
-def _way_report(n_tokens: int, replays: Sequence[_Replay]) -> dict[str, Any]:
-    """Return the median speed, and the guesses of the last round."""
-    last = replays[-1]
+def _way_report(n_tokens: int, check: _Replay, replays: Sequence[_Replay]) -> dict[str, Any]:
+    """Return the median speed, and the guesses of the last round and of those before it.
+
+    Args:
+        check: round that compared the results; its time does not count, but its guesses teach the
+            session what guesses cost.
+    """
+    *earlier, last = replays
     return {
         "decode_tps": n_tokens / statistics.median(replay.seconds for replay in replays),
         "tried": last.tried,
         "right": last.right,
+        "tried_before": sum(replay.tried for replay in (check, *earlier)),
+        "right_before": sum(replay.right for replay in (check, *earlier)),
         "tokens_per_run": n_tokens / (n_tokens - last.right),
     }
 
@@ -422,12 +431,26 @@ def _text_lines(text: dict[str, Any]) -> Iterator[str]:
         row = f"  {_WAY_TITLES[name]:<24}{rate(way['decode_tps']):>7}"
         if name != _PLAIN:
             gain = way["decode_tps"] / text["plain_decode_tps"]
-            right = f"{way['right']} of {way['tried']}"
-            if way["tried"]:
-                right += f" ({100 * way['right'] / way['tried']:.0f} %)"
-            row += f"{gain:>6.2f}x  {right:<17}{way['tokens_per_run']:.2f}"
+            row += f"{gain:>6.2f}x  {_guesses_right(way):<17}{way['tokens_per_run']:.2f}"
         yield row
+        if name != _PLAIN and not way["tried"]:
+            yield f"    {_reason_for_no_guesses(way)}"
     yield "  the same results with and without guesses, to the bit"
+
+
+def _guesses_right(way: dict[str, Any]) -> str:
+    """Return how many guesses of a way were right, and their share."""
+    if not way["tried"]:
+        return "off" if way["tried_before"] else "none"
+    return f"{way['right']} of {way['tried']} ({100 * way['right'] / way['tried']:.0f} %)"
+
+
+def _reason_for_no_guesses(way: dict[str, Any]) -> str:
+    """Return a line on why nothing was guessed in the last round."""
+    if not way["tried_before"]:
+        return "this text gives nothing to guess from"
+    before = f"{way['right_before']} of {way['tried_before']} were right before"
+    return f"off: a guess costs more than it brings ({before})"
 
 
 def run_profile(

@@ -273,6 +273,36 @@ def test_each_possible_kind_of_guess_is_measured(
     assert ways(settings, True, True) == {"plain": (), "predictor": ("predictor",)}
 
 
+@pytest.mark.parametrize(
+    ("n_tried", "shown", "reason"),
+    [
+        ([51, 1, 0], "off", "off: a guess costs more than it brings (0 of 52 were right before)"),
+        ([0, 0, 0], "none", "this text gives nothing to guess from"),
+    ],
+)
+def test_a_kind_without_guesses_says_why(
+    script: Script,
+    capsys: pytest.CaptureFixture[str],
+    text_file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    n_tried: list[int],
+    shown: str,
+    reason: str,
+) -> None:
+    def replay_text(
+        session: object, prompt: object, ids: object, clock: object, kinds: object, **_: object
+    ) -> bench_module._Replay:
+        return bench_module._Replay(1.0, next(tries) if kinds else 0, 0, b"")
+
+    tries = iter(n_tried)
+    monkeypatch.setattr(bench_module, "_replay_text", replay_text)
+    bench(BenchOptions("m.gguf", (1,), 8, 4, 2, text=text_file), built_in_settings(), script.clock)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    row = next(number for number, line in enumerate(lines) if "this conversation" in line)
+    assert lines[row].endswith(f"1.00x {shown} 1.00")
+    assert lines[row + 1] == reason
+
+
 def test_a_guess_that_changes_a_result_stops_the_bench(script: Script, text_file: str) -> None:
     script.wrong_guess = "other logits"
     options = BenchOptions("m.gguf", (1,), 8, 4, 1, text=text_file)
