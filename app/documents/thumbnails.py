@@ -48,12 +48,17 @@ def fitted(size: tuple[int, int], columns: int, rows: int) -> tuple[int, int]:
 def thumbnail(digest: str, columns: int, rows: int) -> Thumbnail | None:
     """Return the thumbnail of a picture that was read before, for a preview of a size in
     characters; None if it is lost."""
+    return resized(digest, columns, 2 * rows)
+
+
+def resized(digest: str, width: int, height: int) -> Thumbnail | None:
+    """Return a picture that was read before at a size in pixels; None if it is lost."""
     content = PICTURES.find(digest)
     if content is None:
         return None
     from engine.vision.pixels import small
 
     with suppress(EngineError):
-        size = columns, 2 * rows
+        size = width, height
         return Thumbnail(*size, small(content, size).tobytes())
     return None

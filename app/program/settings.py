@@ -146,8 +146,9 @@ class PictureSettings:
     """
     detail: str = _setting(choices=("low", "usual", "high"))
     """Size at which models read pictures: larger ones take longer and more of the context."""
-    preview: str = _setting(choices=("on", "off"))
-    """Whether the chat shows small previews of pictures."""
+    preview: str = _setting(choices=("on", "blocks", "off"))
+    """Whether the chat shows small previews of pictures: by the terminal's graphics where it has
+    any, or always as half blocks."""
 
 
 @record

@@ -47,6 +47,7 @@ from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
 from app.tui.screens import make_screen
 from app.tui.speed.watch import SLOWEST, InterfacePace, PerformanceWatch
+from app.tui.terminal_graphics import GraphicsAnswer, TerminalGraphics
 from app.tui.terminal_input import TerminalDriver
 from app.tui.textual_hacks import (
     LineBar,
@@ -115,6 +116,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.kernels = kernel_build.KernelBuild(self.engine_thread, self._say_kernels_are_built)
         self.downloads = BackgroundDownload()
         self.parting_line = ""
+        self.graphics: TerminalGraphics | None = None
+        """Pictures that the terminal shows as such; None without a terminal."""
         self._interrupted_s: float | None = None
         self._is_lent = False
         self.keymap = keymap or Keymap()
@@ -142,6 +145,8 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Begin to watch signals, downloads, notices and the cost of drawing."""
+        if isinstance(self._driver, TerminalDriver):
+            self.graphics = self._driver.graphics
         self.set_keymap(self.keymap.for_textual())
         self.set_class(is_console(), "-console")
         self.set_interval(INTERFACE_COST_PERIOD_S, self.performance.look)
@@ -378,6 +383,25 @@ class JalopyApp(App[None], inherit_bindings=False):
     def tell_of_paste(self, message: PasteRefused | PasteUnended) -> None:
         """Say why a paste was refused, or why keys did nothing."""
         self.chat.core.say(message.line)
+
+    # ---- graphics of the terminal
+
+    @on(GraphicsAnswer)
+    def take_graphics_answer(self, message: GraphicsAnswer) -> None:
+        """Draw pictures as the terminal can, now that it has answered."""
+        if self.graphics is not None and self.graphics.take(message.sequence):
+            self._draw_previews_again()
+
+    def on_resize(self) -> None:
+        """Draw pictures again if the cells have another size in pixels."""
+        if self.graphics is not None and self.graphics.resize():
+            self._draw_previews_again()
+
+    def _draw_previews_again(self) -> None:
+        from app.tui.widgets.picture_preview import PicturePreview
+
+        for preview in self.chat.query(PicturePreview):
+            preview.show_graphics()
 
     # ---- themes
 

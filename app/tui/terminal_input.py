@@ -33,6 +33,13 @@ from app.program.screen_size import bounded_size
 from app.text.clean_text import clean_text
 from app.tui.chat.draft import MAX_PASTE_CHARS
 from app.tui.chat.messages import PasteRefused, PasteUnended
+from app.tui.terminal_graphics import (
+    GraphicsAnswer,
+    TerminalGraphics,
+    cell_size,
+    is_answer,
+    may_ask,
+)
 from app.tui.terminal_reports import (
     AMBIGUOUS_STARTS,
     ESC,
@@ -101,10 +108,15 @@ class TerminalInput:
     Args:
         clock: a monotonic clock.
         debug: whether Textual's parser writes its log.
+
+    Attributes:
+        takes_answers: returns whether answers about graphics are messages; otherwise they are
+            dropped like other reports.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, debug: bool = False) -> None:
         self._clock = clock
+        self.takes_answers: Callable[[], bool] = lambda: False
         self._keys = XTermParser(debug)
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._incomplete = b""
@@ -226,6 +238,8 @@ class TerminalInput:
 
     def _type(self, data: bytes, is_whole: bool = True) -> Iterator[Message]:
         """Pass text or a sequence to Textual; ``is_whole`` means that nothing continues it."""
+        if data.startswith(ESC) and self.takes_answers() and is_answer(data):
+            yield GraphicsAnswer(data)
         if data.startswith(ESC):
             text = self._decoder.decode(b"", is_whole) + textual_sequence(data)
         else:
@@ -314,10 +328,37 @@ class TerminalDriver(LinuxDriver):
         self._input = TerminalInput(debug=debug)
         self.keeps_pending_input = False
         """Whether pending input survives while input is disabled; Textual would drop it."""
+        self.graphics = TerminalGraphics(super().write, self._read_cell_size, may_ask())
+        """Pictures that the terminal shows as such."""
+        self._input.takes_answers = lambda: self.graphics.is_asked
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Return the size of the terminal within limits, because each cell takes memory."""
         return bounded_size(*super()._get_terminal_size())
+
+    def _read_cell_size(self) -> tuple[int, int] | None:
+        """Return width and height of a cell in pixels; None if the system does not know."""
+        try:
+            size = fcntl.ioctl(self.fileno, termios.TIOCGWINSZ, bytes(8))
+        except OSError:
+            return None
+        rows, columns, width, height = struct.unpack("4H", size)
+        return cell_size(columns, rows, width, height)
+
+    def write(self, data: str) -> None:
+        """Write to the terminal, with pictures in its own form."""
+        super().write(self.graphics.expand(data))
+
+    def start_application_mode(self) -> None:
+        """Take the terminal, and send the pictures that it is to hold."""
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._writer_thread is not None:
+            self.graphics.restore()
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back without pictures in its memory."""
+        self.graphics.release()
+        super().stop_application_mode()
 
     def disable_input(self) -> None:
         """Stop the reading thread."""

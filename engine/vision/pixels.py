@@ -147,6 +147,15 @@ def small(data: bytes, size: Size) -> Pixels:
             return stretch(_over_white(_turned(image, ImageOps)), size, BILINEAR)
 
 
+def quantised(pixels: Pixels, n_colours: int) -> tuple[Pixels, bytes]:
+    """Return a picture in few colours: the number of the colour of each pixel, and red, green and
+    blue of each colour."""
+    from PIL import Image
+
+    image = Image.fromarray(pixels).quantize(n_colours)
+    return np.asarray(image), bytes(image.getpalette() or ())
+
+
 @contextmanager
 def _reported(name: str) -> Iterator[None]:
     """Turn any exception of a decoder, which a hostile file may cause, into one line."""

@@ -1,4 +1,5 @@
-"""Previews of pictures: half blocks in colour, or shades where there are no colours."""
+"""Previews of pictures: by the terminal's own graphics, else half blocks in colour, or shades where
+there are no colours."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from app.documents.pictures import PictureReference
-from app.documents.thumbnails import Thumbnail, fitted, thumbnail
+from app.documents.thumbnails import Thumbnail, fitted, resized, thumbnail
 from app.program.background import in_background
 from app.text import glyphs
 from app.tui.live_settings import LiveSettings
+from app.tui.terminal_graphics import TerminalGraphics
 
 HALF_BLOCK = "▀"
 SHADES = " ░▒▓█"
@@ -84,6 +86,8 @@ class PicturePreview(Widget):
         self._cells = fitted(reference.size, columns, rows)
         self.digest = reference.digest
         self._thumbnail: Thumbnail | None = None
+        self._is_requested = False
+        """Whether the terminal was given the picture, or is to get it."""
         self.styles.width, self.styles.height = self._cells
 
     @property
@@ -95,9 +99,44 @@ class PicturePreview(Widget):
         """Begin to read the pixels."""
         self.run_worker(self._load())
 
+    def on_unmount(self) -> None:
+        """Drop the picture from the terminal."""
+        graphics: TerminalGraphics | None = getattr(self.app, "graphics", None)
+        if graphics is not None:
+            graphics.drop(self)
+
     async def _load(self) -> None:
         load = partial(thumbnail, self.digest, *self._cells)
         self._thumbnail = await wrap_future(in_background(load, "preview"))
+        self.refresh()
+
+    @property
+    def _graphics(self) -> TerminalGraphics | None:
+        """Graphics of the terminal; None if the settings or a test do without."""
+        live: LiveSettings | None = getattr(self.app, "live", None)
+        if live is None or live.now.pictures.preview != "on":
+            return None
+        graphics: TerminalGraphics | None = getattr(self.app, "graphics", None)
+        return graphics
+
+    async def _hold(self, graphics: TerminalGraphics) -> None:
+        """Read the picture in the background at the size in which the terminal shows it."""
+        columns, rows = self._cells
+        size = graphics.pixel_size(columns, rows)
+        if size is None:
+            return
+        picture = await wrap_future(in_background(partial(resized, self.digest, *size), "preview"))
+        if picture is None:
+            return
+        encode = partial(graphics.encode, picture, columns, rows)
+        sixels = await wrap_future(in_background(encode, "preview"))
+        if self.is_attached:
+            graphics.hold(self, self._cells, picture, sixels)
+            self.refresh()
+
+    def show_graphics(self) -> None:
+        """Draw the picture with the terminal's graphics from now on, if it has any."""
+        self._is_requested = False
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
@@ -105,6 +144,15 @@ class PicturePreview(Widget):
         columns, rows = self._cells
         if self._thumbnail is None or y >= rows:
             return Strip.blank(columns)
+        graphics = self._graphics
+        if graphics is not None:
+            graphics.ask()
+            cells = graphics.row(self, y)
+            if cells:
+                return Strip([Segment(cells)])
+            if not self._is_requested and graphics.pixel_size(columns, rows) is not None:
+                self._is_requested = True
+                self.run_worker(self._hold(graphics))
         return row_of(self._thumbnail, y, has_colours())
 
 
