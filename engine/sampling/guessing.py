@@ -88,7 +88,9 @@ class GuessCosts:
                 self.step_s = 0.8 * self.step_s + 0.2 * seconds
             self.balance = min(MAX_BALANCE, self.balance + SHARE)
             return
-        steps = seconds / self.step_s
+        # It takes at least as long as a step. What seems shorter shows that the measured step was
+        # slow, which no other step would correct if wrong guesses seemed to cost nothing.
+        steps = max(1.0, seconds / self.step_s)
         if n_guesses not in self._measured:
             # The plan of such runs is written on first use.
             steps = min(steps, self.run_steps[n_guesses])

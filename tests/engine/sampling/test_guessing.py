@@ -244,6 +244,27 @@ def test_the_first_guess_of_a_predictor_is_no_measured_cost() -> None:
     assert costs.balance == pytest.approx(balance - 0.4)
 
 
+def test_wrong_guesses_of_a_predictor_end_after_a_slow_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    costs = GuessCosts()
+    guesser = Guessing([1], costs, kinds=[GuessKind.PREDICTOR])
+    logits = np.zeros(8, np.float32)
+    step_s = 3.0  # other programs were busy
+    n_drafts = 0
+    for n in range(200):
+        assert guesser.take_logits(100 + n) is None
+        if guesser.best_draft(1, 0):
+            n_drafts += 1
+            guesser.record_draft(1, 0.3)
+            guesser.record_run([0], [logits], 1.2)
+        else:
+            guesser.record_run([], [], step_s)
+            step_s = 1.0
+    assert n_drafts < 50
+
+
 # ---- text of earlier conversations
 
 
