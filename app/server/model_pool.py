@@ -10,9 +10,11 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from app.models.library.encoders import encoder_bytes_of
 from app.models.library.find_by_name import called, models_by_name
 from app.models.library.header import HeaderCache, ModelHeader
 from app.models.library.model_files import StoredModel, file_at, find_files, places
@@ -49,6 +51,7 @@ class OpenModel:
 
     Attributes:
         name: Name that lists show.
+        path: Path of the file.
         header: Header of the file.
         engine: The engine.
         opening: Task that is done when the model is open.
@@ -61,6 +64,7 @@ class OpenModel:
 
     def __init__(self, name: str, path: Path, header: ModelHeader, make_engine: MakeEngine) -> None:
         self.name = name
+        self.path = path
         self.header = header
         self._make_engine = partial(make_engine, path)
         self.engine = self._make_engine()
@@ -329,8 +333,14 @@ class ModelPool:
         Raises:
             ApiError: Busy models need the memory.
         """
+        needs = model.header.needs
+        if needs is None:
+            return
+        find_bytes = partial(encoder_bytes_of, model.path, self.settings.pictures.mmproj)
+        encoder_bytes = await asyncio.wrap_future(in_background(find_bytes, "mmproj"))
+        needs = replace(needs, encoder_bytes=encoder_bytes)
         until_s = time.monotonic() + MEMORY_PATIENCE_S
-        while not self._has_memory_for(model.header):
+        while not self._has_memory_for(needs):
             if await self._close_oldest():
                 continue
             if not any(other.engine.model is not None for other in self.opened.values()):
@@ -341,13 +351,11 @@ class ModelPool:
                 )
             await asyncio.sleep(MEMORY_CHECK_PERIOD_S)
 
-    def _has_memory_for(self, header: ModelHeader) -> bool:
-        if header.needs is None:
-            return True
+    def _has_memory_for(self, needs: fitting.ModelNeeds) -> bool:
         claimed_bytes = sum(model.engine.claimed_bytes for model in self.opened.values())
         memory = fitting.machine_memory()
         n_ctx = self.settings.context_size or None
-        needed_bytes = fitting.fit(header.needs, memory, fitting.MachineRates(), n_ctx).needed_bytes
+        needed_bytes = fitting.fit(needs, memory, fitting.MachineRates(), n_ctx).needed_bytes
         return needed_bytes <= memory.available_bytes - claimed_bytes
 
     async def _close_oldest(self) -> bool:

@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.program.settings import built_in_settings
@@ -18,7 +20,8 @@ from engine.errors import BrokenModelError, MemoryPlanError
 from engine.measure import fit as fitting
 from tests.app.fake_engine import Gate, Script
 from tests.app.server.serving import PATIENCE_S, Serving, client_of, serving, until
-from tests.engine import tiny_gguf
+from tests.engine import families, tiny_gguf
+from tests.engine.vision import tiny_mmproj
 
 NAMES = ["Big-1B", "Small-0.5B-Q4_0", "Small-0.5B-Q8_0"]
 
@@ -103,7 +106,7 @@ def test_a_reply_continues_while_another_model_opens(
 
 
 def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
-    """Simulate memory for a number of models."""
+    """Simulate memory for a number of models; an encoder takes as much as a model."""
     monkeypatch.setattr(
         model_pool, "_free_memory", lambda: None
     )  # includes objects left by earlier tests
@@ -113,7 +116,11 @@ def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
         property(lambda self: bool(self.writer)),
     )
     monkeypatch.setattr(
-        fitting, "fit", lambda needs, memory, rates, n_ctx: type("Fit", (), {"needed_bytes": 1})
+        fitting,
+        "fit",
+        lambda needs, memory, rates, n_ctx: SimpleNamespace(
+            needed_bytes=1 + bool(needs.encoder_bytes)
+        ),
     )
 
 
@@ -127,6 +134,31 @@ def test_the_model_used_longest_ago_is_closed(
         assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q8_0 closed", "Small-0.5B-Q4_0"]
         assert answering_model(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
         assert opened(server)[0] == "Big-1B-F16 closed"
+
+
+@pytest.mark.parametrize("mmproj", ["", "off"])
+def test_the_encoder_of_the_next_model_needs_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mmproj: str
+) -> None:
+    tiny_gguf.write(tmp_path / "Blind-1B-F16.gguf", "llama", "F16")
+    seer = tiny_gguf.model("qwen3vl", dim=tiny_mmproj.TEXT_WIDTH, head_dim=16)
+    families.keyed(seer, **{"rope.dimension_sections": np.array([3, 3, 2, 0], "<i4")}).write(
+        tmp_path / "Seer-1B-F16.gguf"
+    )
+    tiny_mmproj.qwen3vl().write(tmp_path / "mmproj-Seer-1B-F16.gguf")
+    with_room_for(monkeypatch, 2)
+    settings = built_in_settings()
+    settings = replace(
+        settings,
+        model_directories=(str(tmp_path),),
+        pictures=replace(settings.pictures, mmproj=mmproj),
+    )
+    path = tmp_path / "Blind-1B-F16.gguf"
+    with serving(monkeypatch, None, settings=settings, path=path, model_id="") as server:
+        answering_model(server, "blind")
+        answering_model(server, "seer")
+        is_closed = not mmproj
+        assert opened(server) == [f"Blind-1B-F16{' closed' * is_closed}", "Seer-1B-F16"]
 
 
 def test_a_busy_model_is_not_closed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
