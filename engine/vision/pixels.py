@@ -11,13 +11,15 @@ import os
 import stat
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.errors import EngineError, printable
+from engine.machine import host
+from engine.vision.config import CHANNELS
 from engine.vision.rows import Pixels
 from engine.vision.sizes import Size, fitted_size
 
@@ -28,6 +30,11 @@ FORMATS = "PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"
 MAX_FILE_BYTES = 100 << 20
 MAX_PIXELS = 100_000_000
 MAX_SIDE = 65_500
+_STRIP_PIXELS = 1 << 20
+_BYTES_PER_PIXEL = 8
+"""Memory of a picture that is decoded: four bytes for Pillow, three for the result."""
+_SMALL_BYTES = 64 << 20
+"""Memory for which no check is worth its time."""
 _SMALL_FACTOR = 4
 """Multiple of a small size at which a JPEG file is decoded for it."""
 BILINEAR = "BILINEAR"
@@ -103,6 +110,7 @@ def decode(data: bytes, name: str = "picture") -> Pixels:
         image: Image.Image
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             _check_size(image.size, name)
+            _check_memory(image.size, name)
             image.load()
             _check_size(image.size, name)
             return _over_white(_turned(image, ImageOps))
@@ -142,6 +150,7 @@ def small(data: bytes, size: Size) -> Pixels:
             _check_size(image.size, name)
             longest = _SMALL_FACTOR * max(size)
             image.draft("RGB", (longest, longest))
+            _check_memory(image.size, name)
             image.load()
             _check_size(image.size, name)
             return stretch(_over_white(_turned(image, ImageOps)), size, BILINEAR)
@@ -168,7 +177,7 @@ def _reported(name: str) -> Iterator[None]:
     except ImportError:
         raise PictureError(f"{name}: reading pictures needs Pillow (pip install pillow)") from None
     except MemoryError:
-        raise PictureError(f"{name}: there is no memory to decode it (make it smaller)") from None
+        raise PictureError(_no_memory(name)) from None
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and others
         if type(error).__name__ == "UnidentifiedImageError":
             raise PictureError(
@@ -187,45 +196,84 @@ def _check_size(size: Size, name: str) -> None:
         raise PictureError(f"{_too_large(name)}: {width:,} x {height:,}")
 
 
+def _check_memory(size: Size, name: str) -> None:
+    """Raise PictureError if memory is short for a large picture; a small file may be one."""
+    n_bytes = size[0] * size[1] * _BYTES_PER_PIXEL
+    if n_bytes > _SMALL_BYTES and n_bytes > host.available_memory_bytes():
+        raise PictureError(_no_memory(name))
+
+
+def _no_memory(name: str) -> str:
+    return f"{name}: there is no memory to decode it (make it smaller)"
+
+
 def _too_large(name: str) -> str:
     return f"{name}: has too many pixels, at most {MAX_PIXELS // 1_000_000} million are read"
 
 
 def _turned(image: Image, operations: Any) -> Image:
     """Turn a picture as its EXIF data say; data that cannot be read say nothing."""
-    try:
-        turned: Image = operations.exif_transpose(image)
-    except Exception:
-        return image
-    return turned
+    with suppress(Exception):
+        operations.exif_transpose(image, in_place=True)
+    return image
 
 
 def _over_white(image: Image) -> Pixels:
+    """Return the pixels of a picture over white: strip by strip, for copies take memory."""
+    width, height = image.size
+    pixels: Pixels = np.empty((height, width, CHANNELS), np.uint8)
+    most_grey = 0.0
+    if _is_grey(image):
+        most_grey = max(_most_grey(strip) for _, strip in _strips(image))
+    for start, strip in _strips(image):
+        rows = pixels[start : start + strip.height]
+        if _is_grey(strip):
+            rows[:] = _grey(np.asarray(strip), most_grey)
+        else:
+            rows[:] = _strip_over_white(strip)
+    return pixels
+
+
+def _strips(image: Image) -> Iterator[tuple[int, Image]]:
+    """Yield strips of a picture, each with its first row."""
+    width, height = image.size
+    n_rows = max(1, _STRIP_PIXELS // width)
+    for start in range(0, height, n_rows):
+        yield start, image.crop((0, start, width, min(height, start + n_rows)))
+
+
+def _strip_over_white(strip: Image) -> Pixels:
     from PIL import Image as images
 
-    if image.mode.startswith("I") or image.mode == "F":
-        return _grey(np.asarray(image))
-    if image.has_transparency_data:
-        layer = image.convert("RGBA")
-        paper = images.new("RGBA", layer.size, (255, 255, 255, 255))
-        paper.alpha_composite(layer)
-        image = paper
-    pixels: Pixels = np.asarray(image.convert("RGB")).copy()
-    return pixels
+    if strip.has_transparency_data:
+        layer = strip.convert("RGBA")
+        strip = images.new("RGBA", layer.size, (255, 255, 255, 255))
+        strip.alpha_composite(layer)
+    return np.asarray(strip.convert("RGB"))
 
 
-def _grey(levels: np.ndarray[Any, Any]) -> Pixels:
-    """Return grey levels of 16 bits, or of any range if they are floats, as three channels."""
-    values = levels.astype(np.float64)
-    most = 65535.0
-    if levels.dtype.kind == "f":
-        values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
-        most = max(1.0, float(values.max()))
-        if most <= 255:
-            most = 255.0
-    grey = np.clip(values * (255.0 / most) + 0.5, 0, 255).astype(np.uint8)
-    pixels: Pixels = np.repeat(grey[:, :, None], 3, axis=2)
-    return pixels
+def _is_grey(image: Image) -> bool:
+    """Return whether a picture has grey levels of more than 8 bits."""
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def _most_grey(image: Image) -> float:
+    """Return the level of white: that of 16 bits, or the largest if levels are floats."""
+    if image.mode != "F":
+        return 65535.0
+    values = np.nan_to_num(np.asarray(image), posinf=0.0, neginf=0.0)
+    return max(255.0, float(values.max()))
+
+
+def _grey(levels: np.ndarray[Any, Any], most: float) -> Pixels:
+    """Return grey levels as bytes of a single channel.
+
+    Args:
+        most: level of white.
+    """
+    values = np.nan_to_num(levels.astype(np.float64), posinf=0.0, neginf=0.0)
+    grey: Pixels = np.clip(values * (255.0 / most) + 0.5, 0, 255).astype(np.uint8)
+    return grey[:, :, None]
 
 
 def stretch(pixels: Pixels, size: Size, resample: str) -> Pixels:

@@ -21,7 +21,7 @@ from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
 from app.program.settings import Settings, built_in_settings
 from app.reply.starter_fence import answers_to
-from engine.errors import BrokenModelError, GGUFError
+from engine.errors import BrokenModelError, EngineError, GGUFError
 from tests.app.cli.test_line_mode import InterruptingOutput
 from tests.app.fake_engine import BOS, Gate, Script
 from tests.app.scripted_access import use_script
@@ -391,6 +391,40 @@ def test_run_shows_pictures_to_a_model_that_sees(
     (tmp_path / "mmproj-m.gguf").unlink()
     with pytest.raises(Refusal, match="cannot read pictures"):
         run(RunOptions(path, "a", images=names[:1]), settings_with(max_tokens=2))
+
+
+HOSTILE_ENCODERS = {
+    "of another size": (tiny_mmproj.gemma3, "it belongs to another model"),
+    "of another family": (tiny_mmproj.lfm2, "it belongs to another model"),
+    "with NaN": (tiny_mmproj.qwen3vl, "mmproj-x.gguf: "),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE_ENCODERS)
+def test_an_encoder_that_does_not_work_is_said_in_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, expected = HOSTILE_ENCODERS[name]
+    encoder = make()
+    if name == "with NaN":
+        encoder.fill("v.blk.1.ffn_down.weight", float("nan"))
+    model = str(
+        tiny_gguf.model(
+            "qwen3vl", dim=tiny_mmproj.TEXT_WIDTH, head_dim=16, context_length=512
+        ).write(tmp_path / "m.gguf")
+    )
+    picture = str(tmp_path / "a.png")
+    Image.fromarray(tiny_mmproj.picture(90, 60)).save(picture)
+    settings = settings_with(max_tokens=2)
+    mmproj = str(encoder.write(tmp_path / "mmproj-x.gguf"))
+    settings = replace(settings, pictures=replace(settings.pictures, mmproj=mmproj))
+    with pytest.raises((Refusal, EngineError)) as caught:
+        run(RunOptions(model, "a", images=[picture]), settings)
+    message = str(caught.value)
+    assert expected in message
+    assert "\n" not in message
+    assert capsys.readouterr().out == ""
 
 
 def test_pictures_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from engine.vision.pixels import BICUBIC, BILINEAR, LANCZOS, PictureError, decod
 from engine.vision.sizes import RowBudget, aligned_size, fitted_size
 from tests.engine.vision.tiny_mmproj import picture
 
+ROOT = Path(__file__).parents[3]
+
 
 def encoded(array: np.ndarray, file_format: str, mode: str = "RGB", **options: Any) -> bytes:
     out = io.BytesIO()
@@ -26,19 +30,23 @@ def encoded(array: np.ndarray, file_format: str, mode: str = "RGB", **options: A
     return out.getvalue()
 
 
-def png(width: int, height: int, data: bytes = b"") -> bytes:
-    """Return a PNG that claims a size."""
+def chunk(name: bytes, payload: bytes) -> bytes:
+    """Return a chunk of a PNG."""
+    checksum = struct.pack(">I", zlib.crc32(name + payload))
+    return struct.pack(">I", len(payload)) + name + payload + checksum
 
-    def chunk(name: bytes, payload: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(payload))
-            + name
-            + payload
-            + struct.pack(">I", zlib.crc32(name + payload))
-        )
 
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+def png(width: int, height: int, data: bytes = b"", more: bytes = b"", colour: int = 2) -> bytes:
+    """Return a PNG that claims a size.
+
+    Args:
+        data: rows of pixels, each after a zero.
+        more: chunks before them.
+        colour: type of the pixels; 2 for RGB.
+    """
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0))
+    pixel_chunk = chunk(b"IDAT", zlib.compress(data, 9))
+    return b"\x89PNG\r\n\x1a\n" + header + more + pixel_chunk + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize("file_format", ["PNG", "BMP", "TIFF", "GIF", "WEBP", "JPEG"])
@@ -106,6 +114,74 @@ def test_the_first_frame_of_an_animation_is_read(file_format: str) -> None:
     assert np.abs(decode(out.getvalue()).astype(int) - 10).max() <= 2
 
 
+@pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG"])
+def test_a_broken_second_frame_does_not_matter(file_format: str) -> None:
+    noise = [picture(64, 64, seed) for seed in (1, 2)]
+    frames = [Image.fromarray(array) for array in noise]
+    out = io.BytesIO()
+    options = {"lossless": True} if file_format == "WEBP" else {}
+    frames[0].save(out, file_format, save_all=True, append_images=frames[1:], **options)
+    expected = decode(out.getvalue())
+    raw = bytearray(out.getvalue())
+    first = 3 * len(raw) // 4
+    last = len(raw) - 4
+    raw[first:last] = b"\x55" * (last - first)
+    assert (decode(bytes(raw)) == expected).all()
+    del raw[first:]
+    result, message = outcome(bytes(raw))
+    if file_format == "WEBP":  # the file says how long it is
+        assert message.startswith("x: is damaged: ")
+    else:
+        assert (result == expected).all()
+
+
+def rows(width: int, height: int, n_channels: int = 3) -> bytes:
+    """Return black pixels of a PNG."""
+    return bytes(1 + width * n_channels) * height
+
+
+def test_a_small_file_of_many_pixels_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    width, height = 4000, 3000
+    bomb = png(width, height, rows(width, height))
+    assert len(bomb) < 60_000
+    result = decode(bomb)
+    assert result.shape == (height, width, 3)
+    assert not result.any()
+    monkeypatch.setattr(pixels.host, "available_memory_bytes", lambda: 90 << 20)
+    with pytest.raises(PictureError, match=r"x\.png: there is no memory to decode it \(make it sm"):
+        decode(bomb, "x.png")
+    with pytest.raises(PictureError, match="there is no memory to decode it"):
+        pixels.small(bomb, (16, 12))
+    assert pixels.read_size(bomb) == (width, height)
+
+
+PEAK = """
+import resource, sys
+from engine.vision import pixels
+bomb = sys.stdin.buffer.read()
+pixels.decode({small!r})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+pixels.decode(bomb)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("n_channels", [3, 4])
+def test_decoding_takes_eight_bytes_for_a_pixel(n_channels: int) -> None:
+    colour = 2 if n_channels == 3 else 6
+    width, height = 5000, 4000
+    bomb = png(width, height, rows(width, height, n_channels), colour=colour)
+    small = png(8, 8, rows(8, 8, n_channels), colour=colour)
+    process = subprocess.run(
+        [sys.executable, "-c", PEAK.format(small=small)],
+        input=bomb,
+        capture_output=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert int(process.stdout) * 1024 < 8 * width * height
+
+
 REFUSED = {
     "text": (b"hello", "x.png: is no picture of a known format (PNG, JPEG, WEBP, GIF, BMP, TIFF)"),
     "nothing": (b"", "x.png: is no picture of a known format"),
@@ -115,6 +191,10 @@ REFUSED = {
     "of 0 x 5": (png(0, 5), "x.png: "),
     "cut": (encoded(picture(64, 64), "PNG")[:2000], "x.png: is damaged: "),
     "cut as JPEG": (encoded(picture(64, 64), "JPEG")[:700], "x.png: is damaged: "),
+    "with large text": (
+        png(8, 8, rows(8, 8), chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(9 << 20), 9))),
+        "x.png: is damaged: ",
+    ),
     "of a format not read": (encoded(picture(8, 8), "PPM"), "x.png: is no picture"),
 }
 

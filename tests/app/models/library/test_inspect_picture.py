@@ -98,3 +98,18 @@ def test_a_broken_picture_is_one_line(tmp_path: Path) -> None:
     broken.write_bytes(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(EngineError, match=r"^broken\.png: is [^\n]+$"):
         inspect(SETTINGS, str(encoder(tmp_path)), image=str(broken))
+
+
+def test_the_rows_of_an_animation_are_those_of_its_first_frame(tmp_path: Path) -> None:
+    frames = [Image.fromarray(picture(64, 64, seed)) for seed in (1, 2)]
+    animation = tmp_path / "a.gif"
+    frames[0].save(animation, save_all=True, append_images=frames[1:])
+    first = tmp_path / "first.gif"
+    frames[0].save(first)
+    model = str(encoder(tmp_path))
+    contents = []
+    for image in (animation, first):
+        rows = tmp_path / "rows.npy"
+        assert inspect(SETTINGS, model, image=str(image), rows=str(rows)) == exit_codes.OK
+        contents.append(rows.read_bytes())
+    assert contents[0] == contents[1]
