@@ -1,13 +1,19 @@
 """``python -m tests.programs.engine.picture_speed FILE... [--python PATH --model FILE...]``: times
 of encoders of pictures, and of llama.cpp's libmtmd by turns.
 
+    ... picture_speed FILE... --model FILE... --first-token     from the last row to the first token
+
 FILE is an mmproj file. PATH is the Python of an environment with llama-cpp-python 0.3.36; each
 encoder needs a text model that is as wide as its rows, whose weights do not matter. Engines and
 sizes take turns in random order. A line has the median of each, seconds on the clock and of the
 processor, and how many times as long libmtmd takes.
 
-With text models, the rate of the encoder is also compared with that at which our engine reads a
+With --text, the rate of the encoder is also compared with that at which our engine reads a
 prompt of as many tokens with that model: multiplications with matrices and of attention per second.
+
+With --first-token, the text model has read ``N_BEFORE`` tokens when the picture's last row is there.
+It reads the rows and ``N_AFTER`` tokens of a question, and writes a token. A line has the median
+time of that, its parts, and the encoder's time. Each round has another picture.
 """
 
 from __future__ import annotations
@@ -20,14 +26,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from engine import Crew, Model, PictureEncoder
+from engine import Crew, Model, PictureEncoder, Sampling
 from engine.models.__init__ import expected_tensors
 from engine.vision.mmproj import read_mmproj
-from engine.vision.rows import HIGH, PreparedPicture
+from engine.vision.rows import HIGH, USUAL, PreparedPicture
 
 PEER = Path(__file__).with_name("picture_speed_peer.py")
 SIZES = "512x512", "1024x1024"
@@ -35,6 +42,28 @@ OURS = "ours"
 THEIRS = "libmtmd"
 Times = tuple[int, float, float]
 """Rows, seconds on the clock, and seconds of the processor."""
+N_CTX = 4096
+N_BEFORE = 32
+N_AFTER = 32
+
+
+@dataclass(frozen=True)
+class FirstTokenTimes:
+    """Times of a picture and of the first token after it.
+
+    Attributes:
+        n_rows: Rows of the picture.
+        n_read: Tokens and rows that the text model reads after the last row is there.
+        encode_s: Seconds of the encoder.
+        read_s: Seconds in which the text model reads.
+        write_s: Seconds from then to the first token.
+    """
+
+    n_rows: int
+    n_read: int
+    encode_s: float
+    read_s: float
+    write_s: float
 
 
 class Ours:
@@ -178,6 +207,80 @@ def _compare_with_text(options: argparse.Namespace, path: Path, model: Path) -> 
     )
 
 
+class FirstToken:
+    """Times from the last row of a picture to the first token of a text model.
+
+    Args:
+        path: mmproj file.
+    """
+
+    def __init__(self, path: Path, model: Path, n_threads: int) -> None:
+        self._model = Model.open(model, threads=n_threads, mmproj=path)
+        encoder = self._model.pictures.encoder
+        if encoder is None:
+            raise SystemExit(f"{model} does not see with {path}")
+        self._encoder: PictureEncoder = encoder
+        self._session = self._model.session(n_ctx=N_CTX)
+        vocab_size = self._model.tokenizer.vocab_size
+        numbers = np.random.default_rng(0).integers(100, vocab_size // 2, N_BEFORE + N_AFTER)
+        ids = [int(number) for number in numbers]
+        self._before = ids[:N_BEFORE]
+        self._after = ids[N_BEFORE:]
+
+    def time(self, width: int, height: int, seed: int) -> FirstTokenTimes:
+        """Show the model another picture of noise, and time its first token."""
+        pictures = self._model.pictures
+        session = self._session
+        session.truncate(0)
+        session.prefill(self._before)
+        pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+        prepared = self._encoder.prepare(pixels, USUAL)
+        ids = [*self._before, *pictures.prompt_ids(prepared), *self._after]
+
+        start_s = time.perf_counter()
+        rows = self._encoder.encode(prepared)
+        pictures.add_rows(rows)
+        encoded_s = time.perf_counter()
+        session.prefill(ids)
+        read_s = time.perf_counter()
+        next(session.generate(Sampling(temperature=0), max_tokens=1))
+        end_s = time.perf_counter()
+        n_read = len(ids) - N_BEFORE
+        return FirstTokenTimes(
+            prepared.n_rows, n_read, encoded_s - start_s, read_s - encoded_s, end_s - read_s
+        )
+
+    def close(self) -> None:
+        """Close the model."""
+        self._model.close()
+
+
+def _print_first_tokens(options: argparse.Namespace, path: Path, model: Path) -> None:
+    """Print a line for each size."""
+    first_token = FirstToken(path, model, options.threads)
+    sizes = [tuple(map(int, size.split("x"))) for size in options.sizes]
+    for index, (width, height) in enumerate(sizes):
+        first_token.time(width, height, seed=index)  # opens weights and links kernels
+    runs = sizes * options.rounds
+    random.shuffle(runs)
+    results: dict[tuple[int, ...], list[FirstTokenTimes]] = {}
+    for number, (width, height) in enumerate(runs, len(sizes)):
+        times = first_token.time(width, height, seed=number)
+        results.setdefault((width, height), []).append(times)
+    first_token.close()
+    for width, height in sizes:
+        runs_of_size = results[width, height]
+        wait_s = statistics.median(run.read_s + run.write_s for run in runs_of_size)
+        read_s = statistics.median(run.read_s for run in runs_of_size)
+        encode_s = statistics.median(run.encode_s for run in runs_of_size)
+        print(
+            f"  {width}x{height}: {runs_of_size[0].n_rows} rows in {encode_s:.2f} s; "
+            f"last row to first token {wait_s:.2f} s "
+            f"({runs_of_size[0].n_read} tokens read in {read_s:.2f} s), {model.stem}",
+            flush=True,
+        )
+
+
 def main() -> int:
     """Print times."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -188,6 +291,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--text", action="store_true", help="compare with prompts, too")
+    parser.add_argument("--first-token", action="store_true", help="time the first token instead")
     options = parser.parse_args()
     models = {}
     for path in options.model:
@@ -199,6 +303,11 @@ def main() -> int:
         model_path = models.get(file.config.text_width)
         file.close()
         print(path.stem, flush=True)
+        if options.first_token:
+            if model_path is None:
+                parser.error(f"no --model is {file.config.text_width} wide, as {path.name} needs")
+            _print_first_tokens(options, path, model_path)
+            continue
         with _engines(options, path, model_path) as engines:
             _measure(engines, list(options.sizes), options.rounds)
         if options.text and model_path is not None:
