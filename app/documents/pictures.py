@@ -98,6 +98,29 @@ def with_names(message: str) -> str:
     return "".join(pieces) + message[start:]
 
 
+def with_short_references(message: str) -> str:
+    """Return the text of a message with a few words for each picture."""
+    pieces = []
+    start = 0
+    for reference in references_in(message):
+        pieces.append(message[start : reference.start])
+        size = f"{reference.width} x {reference.height} pixels"
+        pieces.append(f"[{reference.name}: {size}] ")
+        start = reference.end
+    return "".join(pieces) + message[start:]
+
+
+def without_pictures(message: str) -> str:
+    """Return the text of a message for a model that cannot see the pictures it refers to."""
+    pieces = []
+    start = 0
+    for reference in references_in(message):
+        pieces.append(message[start : reference.start])
+        pieces.append(f"[{reference.name}: a picture, which this model cannot see]\n")
+        start = reference.end
+    return "".join(pieces) + message[start:]
+
+
 def _reference(width: int | str, height: int | str, detail: str, digest: str) -> str:
     return f"{REFERENCE_START}{width} x {height} {f'{detail} ' if detail else ''}{digest}]"
 
@@ -160,6 +183,14 @@ class PictureFiles:
 
     def _n_bytes(self) -> int:
         return sum(map(len, self._contents.values()))
+
+    def has(self, digest: str) -> bool:
+        """Return whether the content of a picture is in memory or on the disk."""
+        directory = paths.pictures_dir()
+        with self._lock:
+            if digest in self._contents:
+                return True
+        return directory is not None and (directory / digest).is_file()
 
     def find(self, digest: str) -> bytes | None:
         """Return the content of a picture, from memory or the disk; None if it is lost."""

@@ -199,8 +199,8 @@ def pictures_named(names: Iterable[str]) -> list[str]:
     """Return the text for a message of each picture that a draft names; others are left out."""
     texts = []
     for name in names:
-        path = _real_path(name)
-        if path is None or path.suffix.lower() not in pictures.SUFFIXES or not path.is_file():
+        path = picture_path(name)
+        if path is None or not path.is_file():
             continue
         with suppress(Refusal):
             texts.append(attached(path.name, pictures.read_picture_text(path)))
@@ -378,10 +378,12 @@ def _real_path(name: str) -> Path | None:
     return None
 
 
-def is_file(name: str) -> bool:
-    """Return whether a name after an @ leads to a file."""
+def picture_path(name: str) -> Path | None:
+    """Return the path that a name after an @ leads to; None if it is not that of a picture."""
     path = _real_path(name)
-    return path is not None and path.is_file()
+    if path is None or path.suffix.lower() not in pictures.SUFFIXES:
+        return None
+    return path
 
 
 def existing_name(name: str) -> str:

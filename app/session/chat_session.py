@@ -29,6 +29,7 @@ from app.conversations.journal import Journal, PartialReply
 from app.conversations.pictures import Picture
 from app.conversations.session_options import SessionOptions
 from app.conversations.store import LoadedConversation, model_key
+from app.documents.pictures import REFERENCE_START, without_pictures
 from app.program.remote_model import ModelPlace
 from app.session import events
 from app.session.events import Event
@@ -62,7 +63,8 @@ class TurnOutcome:
     is_restored: bool = False
     """Whether the turn ended without a reply and the conversation is as it was before."""
     returned_text: str = ""
-    """Message that did not fit the context and was removed from the conversation."""
+    """Message that did not fit the context or whose pictures were not read, and that was removed
+    from the conversation."""
     is_new: bool = False
     """Whether a new conversation has begun."""
     is_repeated: bool = False
@@ -633,6 +635,7 @@ class ChatSession:
         if conversation.is_empty:  # It may have waited for its first message over midnight.
             conversation.options = replace(conversation.options, date=self._today())
         running = Running(snapshot or Snapshot.of(conversation), text)
+        running.has_pictures = bool(pictures) or REFERENCE_START in text
         running.joined = conversation.unanswered_message
         if text in self.recovered_texts[:1]:
             del self.recovered_texts[0]
@@ -655,8 +658,14 @@ class ChatSession:
         self.journal.save_question(self.conversation, bool(running.replaced))
         self._wait_for_disk()
         self._engine_thread.inbox.state_path = self.journal.state_path
+        messages = _messages_of(self.conversation)
+        is_blind = self.model is not None and not self.model.sees_pictures
+        if is_blind and running.joined is not None and not running.has_pictures:
+            # Pictures of the unanswered message do not keep the new one from being answered.
+            *earlier, last = messages
+            messages = (*earlier, replace(last, text=without_pictures(last.text)))
         return Request(
-            _messages_of(self.conversation),
+            messages,
             running.continuation,
             may_call=running.may_call,
             options=options,
@@ -721,6 +730,8 @@ class ChatSession:
                 self._finish_answers()
             case events.GenerationFailed(partial_reply=partial) if partial is not None:
                 self._finish_reply(partial)
+            case events.GenerationFailed() if self._running and self._running.returns_pictures:
+                return self._take_back()
             case events.GenerationFailed() | events.PromptStopped():
                 return TurnOutcome(is_restored=self.end_without_reply())
             case events.PromptRefused():

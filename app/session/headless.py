@@ -363,7 +363,8 @@ class HeadlessChat:
             outcome = self.chat_session.handle(event)
             if outcome.shown_events is not None:
                 return [*to_show, *outcome.shown_events]
-            self.is_restored = self.is_restored or outcome.is_restored
+            is_unsent = bool(outcome.returned_text)
+            self.is_restored = self.is_restored or outcome.is_restored or is_unsent
             if outcome.is_repeated:
                 event = events.EmptyReplyRepeated()
         if self._awaited is not None and isinstance(event, (self._awaited, events.ModelFailed)):

@@ -144,6 +144,8 @@ class Running:
     """Reply that the turn continues; None if it begins a reply."""
     joined: ChatMessage | None = None
     """Unanswered message of an earlier run that was sent with this one."""
+    has_pictures: bool = False
+    """Whether the sent message has pictures."""
     compared: ChatMessage | None = None
     """Reply that another model's is written next to; None for a turn of the open model."""
     answers: AnswerSet | None = None
@@ -151,6 +153,12 @@ class Running:
     may_call: bool = True
     """Whether the reply may call tools."""
     reply: ReplyCollector = field(default_factory=ReplyCollector)
+
+    @property
+    def returns_pictures(self) -> bool:
+        """Whether the user gets the message back if it has no reply: it has pictures, and replaces
+        no other message."""
+        return self.has_pictures and not self.replaced
 
     def is_lost(self, done: events.GenerationFinished) -> bool:
         """Whether the reply is empty although the model could answer or call a tool."""

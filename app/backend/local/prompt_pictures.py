@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.conversations.conversation import USER, PromptMessage
 from app.conversations.pictures import MARK, Picture, with_attached, with_marks
-from app.documents.pictures import PICTURES, references_in
+from app.documents.pictures import PICTURES, references_in, without_pictures
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from engine import Model
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.vision.rows import PreparedPicture
-
-
-def _without_attached(message: PromptMessage) -> str:
-    """Return the text of a message for a model that cannot see the pictures it refers to."""
-    pieces: list[str] = []
-    start = 0
-    for reference in references_in(message.text):
-        pieces.append(message.text[start : reference.start])
-        pieces.append(f"[{reference.name}: a picture, which this model cannot see]\n")
-        start = reference.end
-    return "".join(pieces) + message.text[start:]
 
 
 _NAME_CHARS = 40
@@ -69,7 +58,7 @@ class PromptPictures:
         """
         is_blind = self._model.pictures.encoder is None
         if is_blind and not is_last and not message.pictures:
-            return _without_attached(message)
+            return without_pictures(message.text)
         text, attached = with_attached(message.text, message.pictures)
         texts = with_marks(text, len(attached)).split(MARK)
         names = [self._name_of(picture) for picture in attached]

@@ -149,23 +149,28 @@ class Attachments:
 
     async def add_to(self, draft: Draft) -> Draft | None:
         """Return a message with the files that it names and those that were attached for it; None
-        if it has pictures and the model cannot see."""
+        if it has pictures that the model cannot see or that cannot be read."""
         if draft.may_have_pictures and self._pictures.refuses(draft):
             return None
-        files = self._for_sent_message
-        self._for_sent_message = ()
+        complete: Draft | None = draft
         if draft.referred or self._earlier_documents:
-            draft = await self._with_named_files(draft)
-        if files:
-            draft = self._remember(draft.with_files(files))
-        return draft
+            complete = await self._with_named_files(draft)
+        files = self._for_sent_message
+        if complete is not None and files:
+            complete = self._remember(complete.with_files(files))
+        if complete is not None:
+            self._for_sent_message = ()
+        return complete
 
-    async def _with_named_files(self, draft: Draft) -> Draft:
-        """Read the files that a message names, and choose the passages that answer it best."""
+    async def _with_named_files(self, draft: Draft) -> Draft | None:
+        """Read the files that a message names, and choose the passages that answer it best; None if
+        it names a picture that cannot be read."""
         core = self._core
         conversation = core.chat_session.conversation
         reading = await self._read_files(draft.referred, only_existing=True)
         documents = self._announce(reading)
+        if self._pictures.lacks(draft, documents):
+            return None
         self._large_documents = ()
         if not documents:
             return draft

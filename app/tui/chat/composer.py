@@ -41,7 +41,7 @@ from app.tui.actions import (
 from app.tui.chat.attachments import Attachments
 from app.tui.chat.completing import Completion, Names, complete_command, complete_name
 from app.tui.chat.core import HINT_S, ChatCore, TurnViews
-from app.tui.chat.draft import Draft
+from app.tui.chat.draft import Draft, draft_of
 from app.tui.chat.draft_cost import DraftCost, PromptEstimator
 from app.tui.chat.draft_pictures import DraftPictures, clipboard_document
 from app.tui.chat.editing import MessageEditing
@@ -467,7 +467,7 @@ class Composer(Vertical):
         journal = self._core.chat_session.journal
         # A conversation that is saved has its queue in its log.
         queued_texts = [] if journal.saves else self._core.chat_session.queued_texts
-        drafts = [prompt.past.find(text) or Draft(text) for text in queued_texts]
+        drafts = [prompt.past.find(text) or draft_of(text) for text in queued_texts]
         drafts += [draft for draft in prompt.submitted if not _is_command(draft)]
         if self._editing.is_active:
             drafts.append(self._editing.draft_aside)

@@ -33,7 +33,7 @@ from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.chat.compacting import mark_of_context
 from app.tui.chat.core import CONTINUE_OFFER, NO_REPLY, NOT_IN_CONVERSATION, ChatCore, TurnViews
-from app.tui.chat.draft import Draft
+from app.tui.chat.draft import draft_of
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.writer_choice import WriterChoice, other_writer, weigh
 from app.tui.screens import make_screen
@@ -289,7 +289,7 @@ class ConversationFlow:
         if not prompt.text:
             prompt.give_back(text)
         elif prompt.draft.text.strip() != text.strip():
-            prompt.past.add(prompt.past.find(text) or Draft(text))
+            prompt.past.add(prompt.past.find(text) or draft_of(text))
             where = f"{self._core.keymap.first_key('prompt.older') or 'Up'} recalls it"
         # It stays in the log until another message is sent.
         self._core.chat_session.recovered_texts = []

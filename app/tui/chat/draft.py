@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from app.documents.passages import FileText
-from app.documents.pictures import REFERENCE_START, size_of
+from app.documents.pictures import REFERENCE_START, references_in, size_of
 from app.documents.read import referred, referred_so_far
 from app.text.chips import CHIP, NBSP
 from app.text.glyphs import cut
@@ -69,7 +69,8 @@ class Draft:
     @property
     def may_have_pictures(self) -> bool:
         """Whether the draft has a picture, or names a file that may be one."""
-        return bool(self.references) or any(REFERENCE_START in text for text in self.folds.values())
+        texts = (self.folded_text, *self.folds.values())
+        return bool(self.references) or any(REFERENCE_START in text for text in texts)
 
     def used_folds(self) -> dict[str, str]:
         """Return the folds whose chips are still in the text."""
@@ -106,6 +107,21 @@ class Draft:
                 text = text.replace(paste, chip, 1)
                 folds[chip] = paste
         return Draft(text, folds, self.references)
+
+
+def draft_of(message: str) -> Draft:
+    """Return the draft of a message, with a chip for each picture."""
+    folds: dict[str, str] = {}
+    pieces = []
+    start = 0
+    for picture in references_in(message):
+        text = message[picture.start : picture.end].rstrip(" ")
+        reference = text.split("\n")[2]
+        chip = write_chip(1 + len(folds), reference, picture.name)
+        folds[chip] = text
+        pieces += [message[start : picture.start], chip]
+        start = picture.start + len(text)
+    return Draft("".join(pieces) + message[start:], folds)
 
 
 def typed_references(

@@ -14,8 +14,8 @@ from textual.widgets import Static
 from app.backend.picture_costs import PictureCosts
 from app.documents.clipboard_picture import read_picture
 from app.documents.pictures import (
+    PICTURES,
     REFERENCE_START,
-    SUFFIXES,
     PictureReference,
     about_tokens,
     picture_text,
@@ -23,7 +23,7 @@ from app.documents.pictures import (
     size_of,
     with_detail,
 )
-from app.documents.read import Document, ReadDocuments, is_file, pictures_named
+from app.documents.read import Document, ReadDocuments, picture_path, pictures_named
 from app.program.background import in_background
 from app.program.refusals import Refusal
 from app.text import figures
@@ -128,12 +128,15 @@ class DraftPictures:
 
     def _lines(self, pictures: Sequence[PictureReference], costs: PictureCosts | None) -> str:
         lines = []
+        model = self._core.chat_session.model
         for picture in pictures[:_MOST_LINES]:
             name = clean_line(picture.name, _NAME_CHARS)
             lines.append(f"{name}: {picture.width} x {picture.height} pixels")
             if costs is not None:
                 cost = self._cost(picture, costs, picture.detail or self.detail)
                 lines.append(f"  read at {cost}")
+            elif model is not None and not model.sees_pictures:
+                lines.append(f"  {clean_line(model.name, _NAME_CHARS)} cannot see it")
         n_more = len(pictures) - _MOST_LINES
         if n_more > 0:
             lines.append(f"and {n_more} more")
@@ -179,18 +182,43 @@ class DraftPictures:
         others = tuple(document for document in reading.documents if not document.is_picture)
         return replace(reading, documents=others)
 
-    def refuses(self, draft: Draft) -> bool:
-        """Return whether a message has pictures that the model cannot see, and say so."""
-        names = [
-            name
-            for name in draft.referred
-            if Path(name).suffix.lower() in SUFFIXES and is_file(name)
-        ]
-        names += [picture.name for picture in _attached(draft)]
-        if not names or self._model_sees:
-            return False
-        self._say_blind(names)
-        return True
+    def refuses(self, draft: Draft, consequence: str = "") -> bool:
+        """Return whether a message has pictures that the model cannot see or that are lost, and say
+        so.
+
+        Args:
+            consequence: what happens to the message, at the end of the line.
+        """
+        named_paths = [path for name in draft.referred if (path := picture_path(name))]
+        names = [path.name for path in named_paths if path.is_file()]
+        pictures = _attached(draft)
+        names += [picture.name for picture in pictures]
+        if names and not self._model_sees:
+            self._say_blind(names, consequence)
+            return True
+        lost = [picture.name for picture in pictures if not PICTURES.has(picture.digest)]
+        if lost:
+            shown = clean_line(", ".join(lost), 200)
+            line = f"{shown}: the picture is no longer kept (attach its file again){consequence}"
+            self._core.say(line, is_error=True)
+        return bool(lost)
+
+    def check_draft(self) -> None:
+        """Say if the model that was opened cannot see the pictures of the draft."""
+        if not self._model_sees:
+            self.refuses(self._core.prompt.draft)
+
+    def lacks(self, draft: Draft, documents: Sequence[Document]) -> bool:
+        """Return whether pictures that a message names are not among the documents that were read,
+        and say so if their files do not exist."""
+        read_paths = {document.path for document in documents}
+        named_paths = [path for name in draft.referred if (path := picture_path(name))]
+        missing = [path for path in named_paths if path not in read_paths]
+        for path in missing:
+            if not path.is_file():
+                name = clean_line(path.name, 200)
+                self._core.say(f"{name}: no such file (check the path)", is_error=True)
+        return bool(missing)
 
     @property
     def _model_sees(self) -> bool:
@@ -198,15 +226,15 @@ class DraftPictures:
         model = self._core.chat_session.model
         return model is None or model.sees_pictures
 
-    def _say_blind(self, names: Sequence[str]) -> None:
+    def _say_blind(self, names: Sequence[str], consequence: str = "") -> None:
         """Say that the model cannot see these pictures, and name one that can."""
         model = self._core.chat_session.model
         assert model is not None
         shown = clean_line(", ".join(names), 200)
         note = self._core.say(f"{shown}: {model.name} cannot see pictures", is_error=True)
-        self._core.screen.run_worker(self._name_seeing(note), group="seeing")
+        self._core.screen.run_worker(self._name_seeing(note, consequence), group="seeing")
 
-    async def _name_seeing(self, note: Note) -> None:
+    async def _name_seeing(self, note: Note, consequence: str) -> None:
         """Add to a line which model sees and fits this machine."""
         from app.models.library import seeing_models  # the first frame does not need it
 
@@ -214,7 +242,7 @@ class DraftPictures:
         get_key = core.keymap.first_key("app.get") or "/get"
         line = partial(seeing_models.seeing_model_line, core.settings, get_key, core.lists_models)
         advice = await wrap_future(in_background(line, "models"))
-        note.say(f"{note.text}. {advice or 'See /help pictures'}", "error")
+        note.say(f"{note.text}. {advice or 'See /help pictures'}{consequence}", "error")
 
     def n_tokens(self, text: str) -> int:
         """Return the tokens of a picture, given its reference."""
@@ -264,10 +292,10 @@ class DraftPictures:
 
 
 def _attached(draft: Draft) -> list[PictureReference]:
-    """Return the pictures of the chips of a draft."""
+    """Return the pictures in the chips and the text of a draft."""
     return [
         reference
-        for text in draft.used_folds().values()
+        for text in (*draft.used_folds().values(), draft.folded_text)
         if REFERENCE_START in text
         for reference in references_in(text)
     ]

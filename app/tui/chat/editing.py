@@ -10,7 +10,7 @@ from app.session import commands
 from app.session.events import EditCostMeasured
 from app.text import figures
 from app.tui.chat.core import NOT_IN_CONVERSATION, ChatCore, TurnViews
-from app.tui.chat.draft import Draft
+from app.tui.chat.draft import Draft, draft_of
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageView, ReplyView
 
@@ -184,6 +184,7 @@ class MessageEditing:
         draft = None
         if not self.is_of_reply:
             draft = prompt.past.find(text)
+            draft = draft or draft_of(text)
         prompt.show_draft(draft or Draft(text))
 
     # ---- the cost

@@ -24,6 +24,7 @@ from app.tui.chat.composer import Composer
 from app.tui.chat.conversation_flow import ConversationFlow
 from app.tui.chat.conversation_upkeep import ConversationUpkeep
 from app.tui.chat.core import ANSWERS_OFFER, CONTINUE_OFFER, ChatCore, TurnViews
+from app.tui.chat.draft import draft_of
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.message_actions import MessageActions
 from app.tui.chat.messages import EngineReported
@@ -279,7 +280,7 @@ class EventDisplay:
             case events.GenerationFinished():
                 self._finish_reply(event)
             case events.GenerationFailed():
-                self._show_failure(event, outcome.is_restored)
+                self._show_failure(event, outcome)
             case events.PromptStopped():
                 self._show_stop(event, outcome.is_restored)
             case events.PromptRefused():
@@ -318,6 +319,7 @@ class EventDisplay:
                 await self._models.show_loaded(event, outcome.is_new)
                 self._tools.say_where_results_go(event)
                 self._composer.draft_cost.change_model()
+                self._composer.pictures.check_draft()
             case events.ModelFailed():
                 self._models.show_failed(event)
             case events.ModelSwitchFailed():
@@ -416,14 +418,36 @@ class EventDisplay:
         self._turn_views.end()
         return view
 
-    def _show_failure(self, event: events.GenerationFailed, is_restored: bool) -> None:
+    def _show_failure(self, event: events.GenerationFailed, outcome: TurnOutcome) -> None:
         """Say why there is no reply, or only a part of it."""
+        if outcome.returned_text:
+            self._take_back_pictures(event, outcome.returned_text)
+            return
         if event.partial_reply is not None:
             self._end_reply()
         else:
-            self._end_unanswered(is_restored)
-        self._core.say_event(event, is_restored)
+            self._end_unanswered(outcome.is_restored)
+        self._core.say_event(event, outcome.is_restored)
         self._composer.ask_next()
+
+    def _take_back_pictures(self, event: events.GenerationFailed, text: str) -> None:
+        """Put a message back into the prompt whose pictures were not read, and say why."""
+        core = self._core
+        consequence = " (the message is in the prompt again)"
+        if not self._give_back(text):
+            key = core.keymap.first_key("prompt.older") or "Up"
+            consequence = f" · {key} brings the message back"
+        if not self._composer.pictures.refuses(draft_of(text), consequence):
+            core.say(f"{event.reason}{consequence}", is_error=True)
+        self._composer.ask_next()
+
+    def _give_back(self, text: str) -> bool:
+        """Give the turn's message back, which was not sent; return whether the prompt has it."""
+        if self._turn_views.question is not None:
+            self._turn_views.question.show_footer("not sent")
+        self._turn_views.unjoin()
+        self._turn_views.question = None
+        return self._core.prompt.give_back(text)
 
     def _show_stop(self, event: events.PromptStopped, is_restored: bool) -> None:
         """Say that the message has no reply, or that the conversation is as before."""
@@ -451,10 +475,7 @@ class EventDisplay:
         elif not outcome.returned_text:  # it was in the conversation before, and stays there
             self._end_unanswered(outcome.is_restored)
         else:
-            if question is not None:
-                question.show_footer("not sent")
-            self._turn_views.unjoin()
-            core.prompt.give_back(outcome.returned_text)
+            self._give_back(outcome.returned_text)
         self._turn_views.question = None
 
         core.say_event(event)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from app.conversations.conversation import ChatMessage
+from app.documents.pictures import with_short_references
 from app.text.record import record
 
 
@@ -107,7 +108,7 @@ class TextSearch:
         """Return the text and the thinking of a message, in which no place reaches over both."""
         message = self._messages[index]
         if message.thinking is None:
-            return message.text
+            return with_short_references(message.text)
         return f"{message.thinking.text}\0{message.text}"
 
     def step(self, n_places: int) -> None:

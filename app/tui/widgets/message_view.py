@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from app.conversations import reply_lines
 from app.conversations.conversation import ChatMessage, Role
-from app.documents.pictures import REFERENCE_START, references_in
+from app.documents.pictures import REFERENCE_START, references_in, with_short_references
 from app.reply.thinking import Thinking
 from app.text.clean_text import screen_text
 from app.tui.bindings import bindings
@@ -339,7 +339,7 @@ class UserView(MessageView):
         self.text = text
         self.folded = folded
         """The text with large pastes folded; "" if it has none."""
-        self._show_text(with_preview(text, folded) if folded else text)
+        self._show_text(with_preview(text, folded) if folded else with_short_references(text))
         self.is_unfolded = False
 
     def copy(self) -> UserView:
@@ -353,7 +353,10 @@ class UserView(MessageView):
         """Show the text, or its folded form."""
         if self.folded and is_unfolded != self.is_unfolded:
             self.is_unfolded = is_unfolded
-            self._show_text(self.text if is_unfolded else with_preview(self.text, self.folded))
+            text = with_preview(self.text, self.folded)
+            if is_unfolded:
+                text = with_short_references(self.text)
+            self._show_text(text)
 
     def mark_found(self, pattern: re.Pattern[str] | None, number: int | None) -> None:
         """Mark the places of a text in the message; large pastes are unfolded to show one."""

@@ -411,10 +411,18 @@ class Prompt(TextArea):
                 edge = edge.stylize(Style.from_meta({"@click": call}), start, start + len(words))
         return edge
 
-    def give_back(self, text: str) -> None:
-        """Put back a text that was not sent; if the user is writing, it is in the history alone."""
-        if not self.text:
-            self.show_draft(self.past.find(text) or Draft(text))
+    def give_back(self, text: str) -> bool:
+        """Put back a message that was not sent; if the user is writing, it is in the history alone.
+
+        Returns:
+            Whether it is in the prompt.
+        """
+        draft = self.past.find(text) or drafts.draft_of(text)
+        if self.text:
+            self.past.add(draft)
+            return False
+        self.show_draft(draft)
+        return True
 
     def edit(self, edit: Edit) -> EditResult:
         """Edit the text; a chip is changed as a whole or not at all."""

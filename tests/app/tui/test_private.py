@@ -77,7 +77,8 @@ async def test_no_command_saves_anything_of_a_private_conversation(
     picture.write_bytes(base64.b64decode(PIXELS))
     words = [SECRET, *[" word"] * 119]
     replies = [[*words, f" {n}."] for n in range(4)]
-    async with chatting(Script(replies=[*replies, tokens(f"A {SECRET} summary.")])) as driver:
+    script = Script(replies=[*replies, tokens(f"A {SECRET} summary.")], sees=True)
+    async with chatting(script) as driver:
         await driver.ready()
         await driver.say("/private")
         for n in range(4):
@@ -92,8 +93,7 @@ async def test_no_command_saves_anything_of_a_private_conversation(
         await driver.note("nothing is saved yet")
         PICTURES.add(picture.read_bytes())
         size = f"{REFERENCE_START}1 x 1 {digest_of(picture.read_bytes())}]"
-        await driver.say(f"{SECRET}.png:\n```\n{size}\n```\n{SECRET} picture")
-        await driver.note("cannot read pictures")
+        await driver.ask(f"{SECRET}.png:\n```\n{size}\n```\n{SECRET} picture")
         await driver.say(f"/system {SECRET}")
         await driver.say(f"/find {SECRET}")
         await driver.pilot.press("escape")
