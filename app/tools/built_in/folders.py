@@ -47,10 +47,10 @@ def allowed_file(folders: Sequence[str], name: str) -> Path:
             path = Path(os.path.realpath(candidate, strict=True))
         except (OSError, ValueError):
             continue
-        root = next((root for root in roots if path.is_relative_to(root)), None)
-        if root is None:
+        names = [path.relative_to(root).parts for root in roots if path.is_relative_to(root)]
+        if not names:
             is_elsewhere = True
-        elif any(part.startswith(".") for part in path.relative_to(root).parts):
+        elif all(any(part.startswith(".") for part in parts) for parts in names):
             raise ToolFailure("Hidden files are not read.")
         else:
             return path

@@ -52,6 +52,15 @@ def test_what_is_no_text_file_is_refused(notes: Path, name: str) -> None:
         read(notes, name)
 
 
+def test_an_allowed_hidden_folder_is_read_inside_another(notes: Path) -> None:
+    hidden = notes / ".journal"
+    hidden.mkdir()
+    (hidden / "may.txt").write_text("rain")
+    assert read_file([str(notes), str(hidden)], "may.txt", 1, lambda: False) == "rain"
+    with pytest.raises(ToolFailure, match="Hidden files"):
+        read(notes, ".journal/may.txt")
+
+
 def test_a_long_file_is_read_in_pieces(notes: Path) -> None:
     (notes / "long.txt").write_text("\n".join(f"line {n}" for n in range(1, 1001)))
     text = read(notes, "long.txt")
