@@ -402,6 +402,8 @@ class JalopyApp(App[None], inherit_bindings=False):
 
         for preview in self.chat.query(PicturePreview):
             preview.show_graphics()
+        # All of it: a picture for larger cells may cover more than its preview.
+        self.refresh(layout=True)
 
     # ---- themes
 

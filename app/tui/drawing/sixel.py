@@ -9,7 +9,7 @@ import numpy as np
 from app.documents.thumbnails import Thumbnail
 from engine.vision.pixels import quantised
 
-_MOST_COLOURS = 64
+_MOST_COLOURS = 128
 _BAND_ROWS = 6
 _FIRST_CODE = 63
 """Code of the character for six pixels that are left as they are."""

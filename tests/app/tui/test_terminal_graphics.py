@@ -437,6 +437,27 @@ async def test_a_late_answer_finds_the_pictures_of_messages(picture: Path) -> No
         await driver.until(lambda: text_of(preview) != "▀" * 20, "the cells")
 
 
+async def test_another_size_of_the_cells_repaints_the_screen(
+    picture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixels for larger cells would remain around the new ones."""
+    terminal = FakeTerminal(*XTERM)
+    async with chatting(Script(sees=True)) as driver:
+        driver.app.graphics = terminal.graphics
+        preview = await preview_of(driver, picture)
+        await driver.until(lambda: text_of(preview) != "▀" * 16, "the cells")
+        repainted: list[object] = []
+        monkeypatch.setattr(driver.app, "refresh", lambda **options: repainted.append(options))
+        driver.app.on_resize()
+        assert not repainted
+        terminal.cell = 8, 16
+        driver.app.on_resize()
+        assert repainted == [{"layout": True}]
+        monkeypatch.undo()
+        assert text_of(preview) == "▀" * 16
+        await driver.until(lambda: text_of(preview) != "▀" * 16, "the new cells")
+
+
 @pytest.mark.parametrize("setting", ["blocks", "off"])
 async def test_the_setting_sends_nothing(picture: Path, setting: str) -> None:
     written: list[str] = []
