@@ -98,19 +98,14 @@ class FindText:
             again = partial(self._scroll_to, view, number, n_waits + 1)
             transcript.call_after_refresh(again)
             return
-        row = view.row_of_found(number)
+        row = transcript.content_row(view.row_of_found(number))
         if not transcript.is_scrolled_up:
             # Textual 8.2 follows the end of a view that became smaller one layout later.
-            earlier_y = transcript.scroll_y
             transcript.scroll_end(animate=False, immediate=True)
-            row -= round(transcript.scroll_y - earlier_y)
         transcript.release_anchor()
-        top = transcript.scrollable_content_region.y
-        bottom = transcript.scrollable_content_region.bottom
-        if not top <= row < bottom:
-            transcript.scroll_to(
-                y=transcript.scroll_y + row - top - _ROWS_ABOVE, animate=False, immediate=True
-            )
+        top = transcript.scroll_y
+        if not top <= row < top + transcript.scrollable_content_region.height:
+            transcript.scroll_to(y=row - _ROWS_ABOVE, animate=False, immediate=True)
 
     def leave(self) -> bool:
         """Remove the marks and go to the prompt; the transcript stays where it is.

@@ -376,6 +376,13 @@ class Transcript(VerticalScroll, can_focus=False):
         """Whether the end is out of sight."""
         return self.scroll_y < self.max_scroll_y - 1
 
+    def content_row(self, screen_row: int) -> int:
+        """Return the row of the content that the last layout put on a row of the screen.
+
+        A layout may be ahead of ``scroll_y``.
+        """
+        return screen_row - self._messages.region.y + self._messages.virtual_region.y
+
     def _follow_from_end(self) -> None:
         """Follow new text if the end is in sight.
 
