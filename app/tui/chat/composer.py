@@ -126,6 +126,7 @@ class Composer(Vertical):
     @on(PromptSubmitted)
     def take_submitted(self, message: PromptSubmitted) -> None:
         """Send a message or carry out a command, after those before it."""
+        self._core.edge.hint()  # that on blanks no longer holds
         if not _is_command(message.draft):
             self._n_waiting += 1
         self._run_in_order(partial(self._deliver, message.draft))
