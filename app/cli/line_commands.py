@@ -33,6 +33,7 @@ from app.session.system_commands import reply_about_system
 from app.text.clean_text import clean_line, clean_text
 from app.tui import actions
 from app.tui.actions import Action, advice_on, find_command, nearest_name, split_command
+from app.tui.chat.draft import Draft
 from app.tui.markdown.code_blocks import text_to_copy
 
 MOST_LISTED = 20
@@ -78,7 +79,8 @@ class LineCommands:
                 self._attach(referred(line), only_existing=True)
             if self._may_send():
                 message = self._with_files(line)
-                self._dialogue.turn(lambda: self._headless.ask(message))
+                folded = message.folded_text if message.folds else ""
+                self._dialogue.turn(lambda: self._headless.ask(message.text, folded=folded))
 
     def _may_send(self) -> bool:
         """Whether the files that wait may go where the answer is computed; a server's user is
@@ -106,7 +108,7 @@ class LineCommands:
         self.documents = ()
         return False
 
-    def _with_files(self, line: str) -> str:
+    def _with_files(self, line: str) -> Draft:
         """Put what goes of the documents before a message; those that do not fit stay for the next
         one."""
         conversation = self._headless.chat_session.conversation
@@ -120,7 +122,7 @@ class LineCommands:
             files = for_message(documents, line, self._n_ctx, conversation.user_text)
         else:
             files = []
-        return " ".join([*(one.in_message for one in files), line])
+        return Draft(line).with_files(files)
 
     @property
     def _earlier(self) -> tuple[Document, ...]:

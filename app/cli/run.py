@@ -47,6 +47,7 @@ from app.text.clean_text import clean_line
 from app.text.figures import count, rate
 from app.text.json_line import json_line
 from app.text.record import record
+from app.tui.chat.draft import Draft
 from app.tui.chat_options import shell_options, tool_box
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
 
     questions = CallQuestions()
     headless = HeadlessChat(
-        _engine_options(options, _with_files(documents, prompt), settings, form, pictures),
+        _engine_options(options, _with_files(documents, prompt).text, settings, form, pictures),
         storage,
         settings.system_prompt,
         clock,
@@ -244,16 +245,16 @@ def _mentioned_files(options: RunOptions) -> list[str]:
     return []
 
 
-def _with_files(reading: ReadDocuments, prompt: str, n_ctx: int = 0) -> str:
+def _with_files(reading: ReadDocuments, prompt: str, n_ctx: int = 0) -> Draft:
     """Return the prompt after the files, or after passages of them if they do not fit.
 
     Args:
         n_ctx: size of the context in tokens; 0 if it is not known yet.
     """
     if not reading.documents:
-        return prompt
+        return Draft(prompt)
     files = for_message(reading.documents, prompt, n_ctx)
-    return " ".join([*(file.in_message for file in files), prompt])
+    return Draft(prompt).with_files(files)
 
 
 def _answer_form(options: RunOptions) -> AnswerForm | None:
@@ -359,9 +360,10 @@ class _Run:
         with interrupt_stops(self._headless.stop):
             message = self._with_files(prompt, model)
             if self._options.raw:
-                reply_events = self._headless.complete(message)
+                reply_events = self._headless.complete(message.text)
             else:
-                reply_events = self._headless.ask(message, self._pictures)
+                folded = message.folded_text if message.folds else ""
+                reply_events = self._headless.ask(message.text, self._pictures, folded)
             last_event = write_reply(reply_events, output, self._progress, self._tell)
         if isinstance(last_event, events.PromptRefused):
             raise self._refusal(last_event)
@@ -388,7 +390,7 @@ class _Run:
             return exit_codes.INTERRUPTED
         return exit_codes.OK
 
-    def _with_files(self, prompt: str, model: events.ModelLoaded) -> str:
+    def _with_files(self, prompt: str, model: events.ModelLoaded) -> Draft:
         """Return the prompt with its files, and say which do not fit the context."""
         documents = self._reading.with_earlier((), model.tokens_ratio)
         if documents and not fit(documents, model.n_ctx):

@@ -151,10 +151,16 @@ class HeadlessChat:
 
     # ---- turns
 
-    def ask(self, text: str, pictures: tuple[Picture, ...] = ()) -> Iterator[events.Event]:
-        """Answer a message."""
+    def ask(
+        self, text: str, pictures: tuple[Picture, ...] = (), folded: str = ""
+    ) -> Iterator[events.Event]:
+        """Answer a message.
+
+        Args:
+            folded: text with files folded; "" if there are none.
+        """
         self._finish_earlier()
-        is_sent = self.chat_session.submit(text, pictures=pictures) is Admission.SENT
+        is_sent = self.chat_session.submit(text, folded, pictures) is Admission.SENT
         return self._follow_turn(is_sent, "no model is loaded")
 
     def regenerate(self) -> Iterator[events.Event]:

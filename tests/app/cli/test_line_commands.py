@@ -221,6 +221,7 @@ def test_a_file_is_attached_to_the_next_message(talk: HeadlessChat, tmp_path: Pa
     first, _, second, _ = texts()
     assert first == "notes.txt:\n```\na␛b\n```\n what is this?"
     assert second == "and now?"
+    assert Store().read("000001").title == "what is this?"
 
 
 def test_each_question_adds_new_passages_of_a_large_folder(
@@ -439,7 +440,7 @@ def test_files_are_sent_to_a_server_after_a_yes(
     talk = SimpleNamespace(
         chat_session=chat_session,
         engine_thread=SimpleNamespace(status=status),
-        ask=sent.append,
+        ask=lambda text, folded: sent.append(text),
         read_ahead=sent.append,
     )
     dialogue = SimpleNamespace(headless=talk, turn=lambda begin: begin())
