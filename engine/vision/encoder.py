@@ -8,6 +8,7 @@ import mmap
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -117,14 +118,14 @@ class PictureEncoder:
 
     @property
     def matrix_type(self) -> str:
-        """Type of the file's largest matrix."""
+        """Type of most of the file's matrices; a projection may have another one."""
         infos = self._file.gguf.tensors
-        matrices = [
-            info
+        names = Counter(
+            info.type_name
             for name, info in infos.items()
             if name in self._file.expected and layers.is_product(self._file.expected[name])
-        ]
-        return max(matrices, key=lambda info: info.size_bytes).type_name
+        )
+        return names.most_common(1)[0][0]
 
     def check_fits(self, model: ModelConfig, model_name: str) -> None:
         """Refuse a text model of another family or width.

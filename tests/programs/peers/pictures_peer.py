@@ -4,7 +4,8 @@ Use: ``PYTHON pictures_peer.py MMPROJ MODEL OUT.npz IMAGE...``.
 
 Runs in an environment with llama-cpp-python (0.3.36 or newer) and Pillow, without this project. The
 file gets, for picture N and part M, ``rows_N_M``, and ``grid_N_M``: rows and columns. Images may be
-names of files, or WIDTHxHEIGHT for a black picture whose parts are counted and not encoded.
+names of files, or WIDTHxHEIGHT for a black picture whose parts are counted and not encoded; it has
+no parts if libmtmd refuses the size.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Peer:
         bitmaps = (mtmd.mtmd_bitmap_p_ctypes * 1)(bitmap)
         code = mtmd.mtmd_tokenize(self._context, chunks, ctypes.byref(text), bitmaps, 1)
         mtmd.mtmd_bitmap_free(bitmap)
+        if code and not encodes:  # SmolVLM's sides may round to 0
+            return
         if code:
             raise SystemExit(f"mtmd_tokenize returns {code}")
         for index in range(mtmd.mtmd_input_chunks_size(chunks)):
