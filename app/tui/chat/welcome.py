@@ -73,9 +73,12 @@ class Welcome:
         if model is not self._core.chat_session.model:
             return
         speed = _speed_line(earlier, outlook)
+        kinds = "text or PDF"
+        if model.sees_pictures and not model.server:
+            kinds = "text, PDF or picture"
         suggestions = [
             ("type", "a question, or / for commands"),
-            ("@name", "asks about a file: text or PDF"),
+            ("@name", f"asks about a file: {kinds}"),
         ]
         name = " · ".join(filter(None, (model.name, model.quantization, speed)))
         text = self._greeting(f"{name}\n{size_line(model)}", *suggestions)

@@ -155,7 +155,7 @@ async def test_a_preview_has_the_colours_of_the_picture(picture: Path) -> None:
     async with chatting(Script(sees=True)) as driver:
         await attached(driver, f"'{picture}'")
         preview = driver.chat.composer.pictures.line.query_one(PicturePreview)
-        await driver.until(lambda: preview.has_pixels, "the pixels")
+        await driver.until(lambda: preview.has_pixels and preview.size.width, "the pixels")
         await asyncio.sleep(0)
         styles = [segment.style for segment in preview.render_line(0)]
         assert preview.size == (16, 4)
