@@ -244,7 +244,7 @@ def test_the_first_guess_of_a_predictor_is_no_measured_cost() -> None:
     assert costs.balance == pytest.approx(balance - 0.4)
 
 
-def test_wrong_guesses_of_a_predictor_end_after_a_slow_first_step(
+def test_wrong_drafts_end_after_a_slow_first_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
