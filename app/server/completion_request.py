@@ -112,15 +112,14 @@ class CompletionRequest:
     def supersedes(self, older: CompletionRequest) -> bool:
         """Whether this request fills the gap of an older one after more was typed.
 
-        Reading ahead supersedes nothing: editors send other files so, and every file may end with
-        the gap.
+        Reading ahead supersedes nothing: editors send other files so. A gap at the end of a file
+        is known by the text before it, since every file may end with one.
         """
         if self.infill is None or older.infill is None or self.reads_only:
             return False
-        is_same_place = (
-            self.infill.suffix == older.infill.suffix or self.infill.prefix == older.infill.prefix
-        )
-        return is_same_place and self.infill != older.infill
+        has_same_suffix = self.infill.suffix == older.infill.suffix != ""
+        has_same_prefix = self.infill.prefix == older.infill.prefix
+        return (has_same_suffix or has_same_prefix) and self.infill != older.infill
 
     @property
     def moved_tokens(self) -> int:

@@ -280,6 +280,8 @@ def test_a_request_supersedes_the_one_before_a_key() -> None:
     # Programs ask for the same text several times to offer a choice.
     assert not filling("a\n", "z", "x").supersedes(older)
     assert not filling("b\n", "y").supersedes(older)
+    assert not filling("b\n").supersedes(filling("a\n")), "the ends of two files"
+    assert filling("a\n", "", "x").supersedes(filling("a\n"))
     assert not CompletionRequest(prompt="a").supersedes(older)
     assert not filling("a\n").supersedes(CompletionRequest(prompt="a"))
     reading = CompletionRequest(infill=InfillText("", "z"), reads_only=True)
