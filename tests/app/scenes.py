@@ -398,6 +398,7 @@ async def with_picture(driver: Driver) -> None:
         Image.fromarray(pixels).save(path)
         driver.prompt.post_message(Paste(str(path)))
         await driver.shows("disc.png: 64 x 48")
+    await driver.shows("5 tokens ")
     await shown_pixels(driver)
 
 
