@@ -11,7 +11,7 @@ processor, and how many times as long libmtmd takes.
 With --text, the rate of the encoder is also compared with that at which our engine reads a
 prompt of as many tokens with that model: multiplications with matrices and of attention per second.
 
-With --first-token, the text model has read ``N_BEFORE`` tokens when the picture's last row is there.
+With --first-token, the text model has read ``N_BEFORE`` tokens when the last row is there.
 It reads the rows and ``N_AFTER`` tokens of a question, and writes a token. A line has the median
 time of that, its parts, and the encoder's time. Each round has another picture.
 """
@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Crew, Model, PictureEncoder, Sampling
-from engine.models.__init__ import expected_tensors
+from engine.models import expected_tensors
 from engine.vision.mmproj import read_mmproj
 from engine.vision.rows import HIGH, USUAL, PreparedPicture
 
