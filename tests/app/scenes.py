@@ -389,6 +389,12 @@ async def asked_about_file(driver: Driver) -> None:
 
 
 async def with_picture(driver: Driver) -> None:
+    """Show a message with a picture, with the number of its tokens."""
+    await drop_picture(driver)
+    await driver.shows("5 tokens ")
+
+
+async def drop_picture(driver: Driver) -> None:
     """Drop a picture of a red disc on blue ground into the message."""
     y, x = np.mgrid[:48, :64]
     pixels = np.full((48, 64, 3), (20, 40, 160), np.uint8)
@@ -398,7 +404,6 @@ async def with_picture(driver: Driver) -> None:
         Image.fromarray(pixels).save(path)
         driver.prompt.post_message(Paste(str(path)))
         await driver.shows("disc.png: 64 x 48")
-    await driver.shows("5 tokens ")
     await shown_pixels(driver)
 
 
@@ -412,7 +417,7 @@ async def shown_pixels(driver: Driver) -> None:
 
 async def with_sent_picture(driver: Driver) -> None:
     """Ask about a picture."""
-    await with_picture(driver)
+    await drop_picture(driver)
     await driver.pilot.press(*"Who?", "enter")
     await driver.shows("you ")
     await driver.shows("there")
