@@ -108,6 +108,10 @@ async def test_a_pasted_name_that_is_edited_or_recalled_stays_text() -> None:
         await driver.pilot.press("up")
         await driver.until(lambda: driver.prompt.text == "@secret")
         assert await sent(driver) == "@secret"
+        chat_session = driver.chat.core.chat_session
+        await driver.until(
+            lambda: len(chat_session.conversation.messages) == 4 and not chat_session.is_busy
+        )
         await driver.last_reply()
         await driver.type("/edit")
         await driver.pilot.press("enter")
