@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Crew, Model, PictureEncoder, Sampling
+from engine.config import Attention
 from engine.models import expected_tensors
 from engine.vision.mmproj import read_mmproj
 from engine.vision.rows import HIGH, USUAL, PreparedPicture
@@ -175,9 +176,9 @@ def _text_rate(path: Path, n_tokens: int, n_threads: int, n_rounds: int) -> floa
         if name.startswith("blk.") and len(specs[name].shape) == 2 and tensor.n_rows > 1
     )
     pairs = sum(
-        layer.attention.n_heads * layer.attention.key_dim * n_tokens**2
+        layer.mixer.n_heads * layer.mixer.key_dim * n_tokens**2
         for layer in config.layers
-        if layer.attention is not None
+        if isinstance(layer.mixer, Attention)
     )
     session = model.session(n_ctx=n_tokens + 64)
     ids = [int(token) for token in np.random.default_rng(0).integers(100, 1000, n_tokens)]
