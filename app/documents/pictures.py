@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -88,37 +88,33 @@ def with_detail(text: str, detail: str) -> str:
 
 def with_names(message: str) -> str:
     """Return the text of a message for people: with names and sizes of its pictures."""
-    pieces = []
-    start = 0
-    for reference in references_in(message):
-        pieces.append(message[start : reference.start])
-        size = f"{reference.width} x {reference.height} pixels"
-        pieces.append(f"*Picture: {reference.name}, {size}*\n\n")
-        start = reference.end
-    return "".join(pieces) + message[start:]
+    return _with_words(message, lambda picture: f"*Picture: {picture.name}, {_size(picture)}*\n\n")
 
 
 def with_short_references(message: str) -> str:
     """Return the text of a message with a few words for each picture."""
-    pieces = []
-    start = 0
-    for reference in references_in(message):
-        pieces.append(message[start : reference.start])
-        size = f"{reference.width} x {reference.height} pixels"
-        pieces.append(f"[{reference.name}: {size}] ")
-        start = reference.end
-    return "".join(pieces) + message[start:]
+    return _with_words(message, lambda picture: f"[{picture.name}: {_size(picture)}] ")
 
 
 def without_pictures(message: str) -> str:
     """Return the text of a message for a model that cannot see the pictures it refers to."""
+    return _with_words(
+        message, lambda picture: f"[{picture.name}: a picture, which this model cannot see]\n"
+    )
+
+
+def _with_words(message: str, words_for: Callable[[PictureReference], str]) -> str:
+    """Return the text of a message with words in place of each reference to a picture."""
     pieces = []
     start = 0
     for reference in references_in(message):
-        pieces.append(message[start : reference.start])
-        pieces.append(f"[{reference.name}: a picture, which this model cannot see]\n")
+        pieces.append(message[start : reference.start] + words_for(reference))
         start = reference.end
     return "".join(pieces) + message[start:]
+
+
+def _size(picture: PictureReference) -> str:
+    return f"{picture.width} x {picture.height} pixels"
 
 
 def _reference(width: int | str, height: int | str, detail: str, digest: str) -> str:

@@ -1,6 +1,7 @@
 """A reply that comes back without its tokens is found among saved ones by its text and calls."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
@@ -8,6 +9,7 @@ from app.backend.local.model import LocalModel
 from app.conversations.conversation import ASSISTANT, USER, PromptMessage
 from app.program.settings import built_in_settings
 from app.session.request import Request
+from engine import Model
 from engine.prompt.tools.calls import ToolCall
 from tests.app.fake_engine import FakeModel, Script
 
@@ -23,7 +25,8 @@ AFTER = PromptMessage(USER, "Go on.")
 
 def local_model(opening: str = "") -> LocalModel:
     model: FakeModel = Script(opening=opening).open_model()
-    local = LocalModel(model, model.session(100), model.chat(), built_in_settings())  # type: ignore[arg-type]
+    opened = cast(Model, model)
+    local = LocalModel(opened, opened.session(100), opened.chat(), built_in_settings())
     local.use_tools([TOOL])
     return local
 
